@@ -71,7 +71,7 @@
              written. ATTN_ALIGN_UNSET is top-left in each entry. attn_append leaves out rows that have no room,
              and those whose page is none; for attn_rope positions are clamped to the rows of the tables, and what
              factors of attn_rope_table hold is used as it is. All else is checked as on the CPU.
-   SEQUENCES Starts run in all stages, forward (2: of head sizes up to 192); with a mask or a bias in stage 1.
+   SEQUENCES Starts run in all stages, forward (2: of head sizes up to 192); with a mask or a bias in stages 1 and 2.
              Gradients are stage 3's, too, and stage 2's where it finds them in one sweep (BITS); of packed keys with a
              length for each query, and where d_scale or d_alibi is wanted, stage 1's.
              Pages, forward, are stage 1's and, where keys have no starts, stage 2's; of a multiple of 8 rows stage
@@ -87,7 +87,7 @@
              query; stages 2 and 3 look it up.
    TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32); k and v
              also ATTN_I8: in stage 1 the bits are those of the floats that these stand for, in stages 2 and 3 those of
-             numbers of the type of q. These are made first, in the workspace; but a decode of stage 2 (at most 16 rows:
+             numbers of the type of q. These are made first, in the workspace; but a decode of stage 2 (at most 64 rows:
              queries times heads of a group) multiplies codes as they are, where both k and v are ATTN_I8, in rows of
              whole 16 bytes, without starts, a mask, a bias, dropout, softcap, ALiBi, weights, scores or a scale that is
              not positive, by a kernel of a multiple of 32 columns (ATTN_CUDA_HEAD_DIMS). It rounds no numbers, but
@@ -116,12 +116,12 @@
              or d_out, too), on any device, so that attention takes the tensor cores, too. They are f32 otherwise.
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
    BITS      The same from run to run, backward too: no sum depends on who comes first, but for ATTN_PRECISION_FAST.
-             Of f16 and bf16 stages 2 and 3 find dq in the sweep over keys and queries that finds dk and dv, five
-             products in place of seven (attn_explain_backward tells), in heads of at most 128 numbers (where the kernel
-             has no more columns, ATTN_CUDA_HEAD_DIMS; in stage 2 a multiple of 32). The floats of dq are summed in the
-             workspace, in stage 3 64 or 128 for each row, in stage 2 as many as its kernel has columns, in the order of
-             the keys: blocks take turns. With ATTN_PRECISION_FAST they do not wait, and dq is a sum in any order: the
-             same bound, but not the same bits from run to run.
+             Of f16 and bf16 stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in
+             place of seven (attn_explain_backward tells), and so does stage 2 in heads of at most 128 numbers (where
+             the kernel has no more columns, ATTN_CUDA_HEAD_DIMS, and these are a multiple of 32). The floats of dq are
+             summed in the workspace, for each row as many as the kernel has columns, in stage 3 a multiple of 64, in
+             the order of the keys: blocks take turns. With ATTN_PRECISION_FAST they do not wait, and dq is a sum in any
+             order: the same bound, but not the same bits from run to run.
              Bits are different from the CPU's, except attn_bmm without ATTN_PRECISION_FAST, masks, dropout masks,
              conversion, codes, what is appended and rotary positions with their tables, which are identical. They
              depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for;
@@ -347,7 +347,6 @@ ATTN__DEVICE float ex2(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=
 ATTN__DEVICE float lg2(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 ATTN__DEVICE float rcp(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 /* within 2^-11 */
-ATTN__DEVICE float tanh_approx(float x) { float y; asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 ATTN__DEVICE float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 /* x a + b, and -inf where b is, whatever x is: in the register of x, of which there are many at once */
 ATTN__DEVICE void biased(float &x, float a, float b)
@@ -978,7 +977,7 @@ enum {
     X(p.page, IN_STAGE_2 | IN_STAGE_3, "") \
     X(p.is_backward && p.packed_keys && p.key_lengths.rank != 1, 0, \
       "gradients of packed keys with a length for each query") \
-    X(has_starts(p) && (p.mask.rank || p.bias.rank), 0, "bias or mask where entries have starts") \
+    X(has_starts(p) && (p.mask.rank || p.bias.rank), IN_STAGE_2, "bias or mask where entries have starts") \
     X(p.carry_in.rank || p.carry_out.rank || p.key_origin, 0, "keys come in parts") \
     X(!is_16_bit(p.q) && !(ATTN_CUDA_F32 && p.q.type == ATTN_F32), 0, "q, k, v are not all f16 or all bf16") \
     X(!meets_q(p, p.k) || (p.v.rank && !meets_q(p, p.v)), 0, "q, k, v are not of one type") \
@@ -1089,20 +1088,21 @@ ATTN__DEVICE reach reach_in(const params &p, const entry &e, int64_t b, int64_t 
     return r;
 }
 
-/* The same without starts. */
-ATTN__DEVICE reach reach_of(const params &p, int64_t b, int64_t i) { return reach_in(p, whole_entry(p), b, i); }
-
 /* ---- starts and pages. What they hold is not checked, but no row outside of the arrays is read. */
 ATTN__DEVICE int64_t first_row_in(const params &p, int64_t b)
 {
     return p.query_starts.rank ? clamp(load_integer(p.query_starts, b, 0), 0, p.queries) : 0;
+}
+ATTN__DEVICE int64_t first_key_in(const params &p, int64_t b)
+{
+    return p.key_starts.rank ? clamp(load_integer(p.key_starts, b, 0), 0, p.keys) : 0;
 }
 ATTN__DEVICE entry entry_of(const params &p, int64_t b)
 {
     entry e = whole_entry(p);
     if (!p.ragged && !p.page) return e;
     e.row0 = first_row_in(p, b);
-    if (p.key_starts.rank) e.key0 = clamp(load_integer(p.key_starts, b, 0), 0, p.keys);
+    e.key0 = first_key_in(p, b);
     if (p.packed_queries && p.query_lengths.rank)
         e.rows_end = e.row0 + clamp(load_integer(p.query_lengths, b, 0), 0, p.queries - e.row0);
     if (p.page && !p.pool) e.keys_end = e.key0;
@@ -3960,7 +3960,8 @@ template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s,
    row is nonfinite, so are its products (any_nonfinite); d_out alone shows in its shift, d_out . out
    (has_nonfinite_shift). Stage 3 has looked beforehand (hopper_grad_prepare).
        What to do: where a pair that is not excluded has such a number as a factor, d becomes NaN (mark_nonfinite; in
-   the forward of stage 3, where reaches alone exclude pairs and no weight is -0, mark_where). Then the product has
+   the forward of stage 3, where reaches alone exclude pairs and no weight is -0, mark_where; in its backward, where
+   weights lie in shared memory in 16 bits, guard_half, for which keep_vanished makes them -0). Then the product has
    zeros in place of these numbers: clear_nonfinite puts them into the tile, or, in stage 2's backward, add_weighted
    into its registers. A nonfinite tile at an edge is rare: this code is to be short and to cost the loops no
    registers. */
@@ -4490,29 +4491,23 @@ ATTN__DEVICE void mask_rows(float (&s)[N / 2], const params &p, int key0, Exclud
     };
     mask_scores<Arrays>(s, p, exclude, read, add_distances);
 }
-/* With Extra: raw scores as they reach the softmax. */
-template <int N, bool Arrays, class Exclude, class Read, class F>
-ATTN__DEVICE void shape_rows(float (&s)[N / 2], float (&slope)[N / 2], const params &p, int key0, Exclude exclude,
-                             Read read, F alibi_at)
-{
-    softcap_scores(s, slope, p, inverse_softcap(p));
-    mask_rows<N, Arrays>(s, p, key0, exclude, read, alibi_at);
-}
-/* The same of a tile. PerPair: there may be a mask or a bias, and then tiles are edges. */
-template <int N, bool Edge, bool PerPair, class F>
+/* Of a tile. PerPair: there may be a mask or a bias, and then tiles are edges. Starts: keys count from the entry's
+   first one, columns of these arrays do not. */
+template <int N, bool Edge, bool PerPair, bool Starts = false, class F>
 ATTN__DEVICE void mask_rows_of_tile(float (&s)[N / 2], const params &p, const tile_row (&rows)[2], int key0, F alibi_at)
 {
     const auto read = [&](float (&b)[N / 2], const attn__array &a, bool is_mask) {
-        load_numbers(b, s, a, places_in(a, rows, key0 + hw::lane() % 4 * 2), is_mask);
+        const int first = Starts ? (int)first_key_in(p, rows[0].b) : 0;
+        load_numbers(b, s, a, places_in(a, rows, first + key0 + hw::lane() % 4 * 2), is_mask);
     };
     mask_rows<N, Edge && PerPair>(s, p, key0, [&] { mask_tile<N, Edge>(s, rows, key0); }, read, alibi_at);
 }
-template <int N, bool Edge, bool PerPair, class F>
+template <int N, bool Edge, bool PerPair, bool Starts = false, class F>
 ATTN__DEVICE void shape_tile(float (&s)[N / 2], float (&slope)[N / 2], const params &p, const tile_row (&rows)[2],
                              int key0, F alibi_at)
 {
     softcap_scores(s, slope, p, inverse_softcap(p));
-    mask_rows_of_tile<N, Edge, PerPair>(s, p, rows, key0, alibi_at);
+    mask_rows_of_tile<N, Edge, PerPair, Starts>(s, p, rows, key0, alibi_at);
 }
 
 /* Which of the keys from key0 on are kept of a thread's two rows: bit c of column c of its own. Its four threads share
@@ -4706,12 +4701,12 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
 }
 
 /* Scores of the keys from key0 on become weights. PerPair: not by a reach alone may pairs be excluded. */
-template <int N, bool Extra, bool Edge, bool PerPair, class F>
+template <int N, bool Extra, bool Edge, bool PerPair, bool Starts = false, class F>
 ATTN__DEVICE void softmax_keys(float (&s)[N / 2], row_pair &soft, const params &p, const tile_row (&rows)[2], int key0,
                                float scale, float (&rescale)[2], F alibi_at)
 {
     float slope[N / 2];
-    if (Extra) shape_tile<N, Edge, PerPair>(s, slope, p, rows, key0, alibi_at);
+    if (Extra) shape_tile<N, Edge, PerPair, Starts>(s, slope, p, rows, key0, alibi_at);
     else mask_tile<N, Edge>(s, rows, key0);
     softmax_tile<N, Edge && PerPair, Extra>(s, soft, scale, rescale);
 }
@@ -5032,9 +5027,9 @@ ATTN__DEVICE void join_masses(row_pair &soft)
    loads of K and V at a time (512 bytes, four clocks of shared memory) makes two products for each block, and two are
    four clocks of an A100's tensor cores: with one block these wait for shared memory, with two it has half the traffic.
    The blocks of a warp lie 64 rows apart, so that all warps have rows where only the first 64 exist.
-       WarpsKV is more, for a decode, which has at most 16 rows: so many warps, or two, have the same rows and split
-   their keys. Each takes every warps_kv-th tile, copies it into slots of its own and waits for no other; at the end
-   merge_warps adds their sums in their order.
+       WarpsKV is more, for a decode, which has at most 16 rows, with codes some tiles of 16: so many warps, or two,
+   have the same rows and split their keys. Each takes every warps_kv-th tile, copies it into slots of its own and waits
+   for no other; at the end merge_warps adds their sums in their order.
        Codes, in a decode: K and V are codes of 8 bits, and behind their slots lie the scales of a tile of each. A slot
    is copied into as soon as its product is done, so the next two tiles are under way. */
 /* Keys of a tile, and blocks of rows. A multiprocessor has registers for two blocks of threads. Shared memory of one:
@@ -5083,7 +5078,10 @@ using mma_tile_shape = mma_shape<D, mma_keys<D, Extra>, 1, NUMBERS, mma_row_bloc
 /* Where these do not fit, or tiles of so many rows are few */
 template <int D, bool Extra>
 using mma_small_shape = mma_shape<D, mma_keys<D, Extra>, 1, NUMBERS, D <= 64 ? mma_row_blocks<D, Extra> : 1>;
-enum { MMA_DECODE_ROWS = 16 };
+/* Rows of a tile of a decode, and the most that read codes as they are. Tiles of the same keys run beside each other,
+   so memory is read once for them: four read 4 bytes for each code from L2; numbers that are made first take as many of
+   memory, where they are written and read again. Computed, not measured. */
+enum { MMA_DECODE_ROWS = 16, MMA_CODE_ROWS = 4 * MMA_DECODE_ROWS };
 enum { MMA_STARTS = 192 };      /* the largest head size whose kernels have registers for starts */
 struct mma_work {
     params  p;
@@ -5221,8 +5219,8 @@ ATTN__DEVICE void mma_softmax(const params &p, float (&s)[Keys / 2], float (&out
     if (!Rows::by_lane) two_rows(two, rows, r);
     if (edge) {
         if (Rows::by_lane) two_rows(two, rows, r);
-        softmax_keys<Keys, Extra, true, true>(s, soft, p, two, key0, scale, rescale, alibi_at);
-    } else softmax_keys<Keys, Extra, false, true>(s, soft, p, two, key0, scale, rescale, alibi_at);
+        softmax_keys<Keys, Extra, true, true, Starts>(s, soft, p, two, key0, scale, rescale, alibi_at);
+    } else softmax_keys<Keys, Extra, false, true, Starts>(s, soft, p, two, key0, scale, rescale, alibi_at);
     if (Extra) drop_tile<Keys, Starts>(s, p, two, key0);
     if (hw::any(soft.top[0] != top[0] || soft.top[1] != top[1])) rescale_rows<Columns>(out, rescale);   /* else 1 */
 }
@@ -5836,13 +5834,12 @@ ATTN__DEVICE tile_task task_at(const params &p, const task_order &o, const packe
     return t;
 }
 
-/* The same, but its first row as the entry counts */
-template <bool Keys>
-ATTN__DEVICE tile_task task_of_entry(const params &p, const task_order &o, const packed_tiles &table, int task,
+/* The same of keys, but the first of them as the entry counts */
+ATTN__DEVICE tile_task keys_of_entry(const params &p, const task_order &o, const packed_tiles &table, int task,
                                      int rows)
 {
-    tile_task t = task_at<Keys>(p, o, table, task, rows);
-    if (table.count) t.first_row -= rows_of_entry(p, t.b, Keys).first;
+    tile_task t = task_at<true>(p, o, table, task, rows);
+    if (table.count) t.first_row -= rows_of_entry(p, t.b, true).first;
     return t;
 }
 
@@ -5851,9 +5848,9 @@ ATTN__DEVICE int take_ticket(int *tickets) { return hw::shfl(hw::lane() == 0 ? h
 /* ---- the backward: one kernel for the gradients of queries, which goes over the keys, and one for those of keys and
    values, which goes over the queries and, where heads share keys, over these heads. Both have the weights again from
    what the forward left of each row; no sum is shared between blocks, so all have a fixed order, but dq where one sweep
-   finds all gradients (add_to_dq). Where stage 2 has a kernel for that (mma_has_all), it has no other: the one with
-   options finds those that are wanted. */
-enum { OF_QUERIES = 1, OF_KEYS = 2, OF_VALUES = 4, OF_ALL = 7 };        /* the sums of a kernel */
+   finds all gradients (add_to_dq). Where there is a kernel for that (mma_has_all, and all of stage 3), there is no
+   other: the one with options finds those that are wanted. */
+enum { OF_KEYS = 1, OF_VALUES = 2, OF_ALL = 7 };     /* the sums of a kernel of keys; of all: dq, too */
 /* Sums of dq in the workspace: tiles of so many rows and columns, whose numbers are as accumulators have them: of 16
    rows and 8 columns a thread has four, 128 threads 64 rows, or 32 and half of the columns, then the next 8 columns. A
    thread's four lie side by side (apart 1: sm_90 adds four neighbours at once), or each among those of all threads
@@ -5866,14 +5863,15 @@ struct grad_work {
     int    *first, *last;               /* [B,padded]  keys of a row */
     tile_reach *reaches;                /* [B,padded/queries]  of the tiles of queries that the keys' kernel takes */
     packed_tiles rows, keys;    /* where entries are packed: tiles of GRAD_ROWS queries, of which these arrays have
-                                   one after the other; of as many keys as a block has */
-    int    *tickets;            /* of each kernel, see take_ticket; NULL: none */
+                                   one after the other; of block_keys keys */
+    int    *tickets;            /* see take_ticket; NULL: none */
     int    *turns;              /* [B,H,padded/dq.rows]  see add_to_dq, keep_turns; NULL: none */
     task_order order;
     dq_layout dq;
+    int16_t block_keys;         /* keys of a block that takes queries tile by tile */
     float   unit;               /* of base: LOG2E (powers of 2) for kernels whose scores are scaled products; else 1 */
 };
-enum { GRAD_ROWS = 128 };       /* of a block's fixed rows in stage 3 */
+enum { GRAD_ROWS = 128 };       /* queries are padded to so many in stage 3; of a packed entry in all stages */
 
 /* An entry in these arrays, its first row as they count, and in those of the call: its queries, its keys, and how many
    queries it has here, with those of its last tile that are not its own. starts: false in kernels that no entries with
@@ -5889,7 +5887,7 @@ ATTN__DEVICE grad_entry grad_entry_of(const grad_work &m, int b, bool starts = t
     grad_entry e = {b, b, 0, 0, {0, (int)m.p.queries}, {0, (int)m.p.keys}, (int)m.padded};
     if (!starts || !m.p.ragged) return e;
     e.rows = rows_of_entry(m.p, b, false), e.keys = rows_of_entry(m.p, b, true);
-    if (m.keys.count) e.padded_key = m.keys.first[b] * GRAD_ROWS;
+    if (m.keys.count) e.padded_key = m.keys.first[b] * m.block_keys;
     if (!m.rows.count) return e;
     e.row_batch = 0, e.padded_row = m.rows.first[b] * GRAD_ROWS;
     e.queries = least((e.rows.end - e.rows.first + GRAD_ROWS - 1) / GRAD_ROWS * GRAD_ROWS,
@@ -6042,11 +6040,11 @@ template <int Queries> ATTN__DEVICE row_grad prepare_rows(const grad_work &m, in
     }
     return g;
 }
-/* Tickets and turns are 0 before the kernels that take them: all tickets, and of 32 rows the turn of their tile. So are
-   the parts of d_sink that no row has. */
+/* The ticket and turns are 0 before the kernel that takes them: of 32 rows the turn of their tile. So are the parts of
+   d_sink that no row has. */
 template <int Queries> ATTN__DEVICE void clear_counts(const grad_work &m, int64_t n)
 {
-    if (n == 0 && hw::lane() < 3 && m.tickets) m.tickets[hw::lane()] = 0;
+    if (n == 0 && hw::lane() == 0 && m.tickets) *m.tickets = 0;
     if (hw::lane() == 0 && m.turns) m.turns[n * 32 / Queries] = 0;
     if (m.p.d_sink.rank) sinks_of(m)[n * 32 + hw::lane()] = 0.0f;
 }
@@ -6481,7 +6479,8 @@ ATTN__DEVICE void shape_queries(float (&s)[N / 2], float (&slope)[N / 2], const 
     };
     const auto read = [&](float (&x)[N / 2], const attn__array &a, bool is_mask) {
         pair_places at;
-        ATTN__UNROLL for (int e = 0; e < 2; e++) at.row[e] = place(a, b, h, i0 + column, key0 + 8 * e);
+        const int64_t i = i0 + column + first_row_in(p, b), key = key0 + first_key_in(p, b);    /* as arrays count */
+        ATTN__UNROLL for (int e = 0; e < 2; e++) at.row[e] = place(a, b, h, i, key + 8 * e);
         at.step = a.stride[2];
         load_numbers(x, s, a, at, is_mask);
     };
@@ -6740,7 +6739,7 @@ ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_keys(ATTN__PARAM grad_work m)
     };
     const bool ordered = Sums == OF_ALL && m.turns;     /* who begins first, has the first task */
     for (int task = ordered ? ticket() : hw::block(); task < tasks; task = ordered ? ticket() : task + hw::blocks()) {
-        const tile_task t = task_of_entry<true>(m.p, m.order, m.keys, task, shape::rows);
+        const tile_task t = keys_of_entry(m.p, m.order, m.keys, task, shape::rows);
         mma_grad_keys_task<T, D, Extra, Sums>(m, shared, t.b, t.h, t.first_row);
     }
 #else
@@ -6874,7 +6873,7 @@ inline bool reads_codes(const params &p)
     with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) { whole_groups = decltype(d)::value % 32 == 0; });
     return is_16_bit(p.q) && whole_groups && !p.is_backward && !has_extra(p) && !has_starts(p) && !wants_pairs(p) &&
            p.heads_kv > 0 &&
-           p.queries * (p.heads / p.heads_kv) <= MMA_DECODE_ROWS && fit(p.k, p.size_q) &&
+           p.queries * (p.heads / p.heads_kv) <= MMA_CODE_ROWS && fit(p.k, p.size_q) &&
            (!p.v.rank || fit(p.v, p.size_v));
 }
 
@@ -7050,7 +7049,8 @@ inline int64_t lay_rows(mma_work &m, const params &p, int rows)
     m.pack = queries < rows ? (int32_t)(p.heads / p.heads_kv) : 1;
     if (p.packed_queries && MMA_DECODE_ROWS % m.pack != 0) m.pack = 1;     /* tiles begin with a query */
     m.groups = p.heads / m.pack;
-    m.rows = is_16_bit(p.q) && queries * m.pack <= MMA_DECODE_ROWS ? MMA_DECODE_ROWS : rows;
+    const bool few = is_16_bit(p.q) && queries * m.pack <= MMA_DECODE_ROWS;
+    m.rows = few || p.k.type == ATTN_I8 ? MMA_DECODE_ROWS : rows;
     m.tiles = (queries * m.pack + m.rows - 1) / m.rows;
     return p.batch * m.groups * m.tiles;
 }
@@ -7270,9 +7270,9 @@ inline int64_t padded_queries(const params &p, int rows)
 }
 /* What the backward has in the workspace: grad_work's arrays, then stats where the call has none; what the forward that
    finds these needs, and later the sums of dq, come behind. Returns the bytes up to there; at: NULL, or where the
-   workspace is. Rows are padded to tiles of `rows`; the keys' kernel has as many keys and takes `queries` at a time,
-   once: and finds dq, if that is wanted. */
-static int64_t grad_layout(const params &p, int rows, int queries, bool once, unsigned char *at, grad_work *m)
+   workspace is. Rows are padded to tiles of `rows`; a block of the keys' kernel has `keys` and takes `queries` at a
+   time, once: and finds dq, if that is wanted. */
+static int64_t grad_layout(const params &p, int rows, int keys, int queries, bool once, unsigned char *at, grad_work *m)
 {
     const bool ordered = once && p.dq.rank && p.precision != ATTN_PRECISION_FAST;
     const bool tickets = ordered || (rows == GRAD_ROWS && has_unequal_tasks(p));        /* these in stage 3 alone */
@@ -7282,7 +7282,7 @@ static int64_t grad_layout(const params &p, int rows, int queries, bool once, un
                                batch * padded * 4, batch * (padded / queries) * (int64_t)sizeof(tile_reach),
                                tickets ? TICKET_BYTES : 0, ordered ? heads * (padded / queries) * 4 : 0,
                                p.packed_queries ? table_bytes(p, GRAD_ROWS, false) : 0,
-                               p.packed_keys ? table_bytes(p, rows, true) : 0,
+                               p.packed_keys ? table_bytes(p, keys, true) : 0,
                                p.stats.rank ? 0 : heads * p.queries * 8};
     unsigned char *places[12];
     int64_t sum = 0;
@@ -7301,6 +7301,7 @@ static int64_t grad_layout(const params &p, int rows, int queries, bool once, un
         m->tickets = tickets ? (int *)places[6] : NULL;
         m->turns = ordered ? (int *)places[7] : NULL;
         m->dq = dq_layout();
+        m->block_keys = (int16_t)keys;
         if (!p.stats.rank) {
             const int64_t of_entry = p.packed_queries ? 0 : p.heads * p.queries * 2;
             const attn__array stats = {places[10], {of_entry, p.queries * 2, 2, 1}, ATTN_F32, 4};
@@ -7364,7 +7365,7 @@ static int64_t mma_workspace(const params &p, const device &dev, bool backward, 
         typedef grad_shape<D, false, once> shape;               /* of queries as many with extras */
         if (once && bytes < dq_bytes(p, shape::rows, D)) bytes = dq_bytes(p, shape::rows, D);
         if (bytes < pair_sums_bytes(p)) bytes = pair_sums_bytes(p);
-        bytes += grad_layout(p, shape::rows, shape::queries, once, NULL, NULL);
+        bytes += grad_layout(p, shape::rows, shape::rows, shape::queries, once, NULL, NULL);
     });
     return bytes;
 }
@@ -7410,11 +7411,10 @@ static int clear_fronts(const params &p, const queue &stream)
     if (!has_starts(p) || (p.packed_queries && p.packed_keys)) return 0;
     return (int)run(clear_in_front, tasks_in_front(p), stream, p);
 }
-/* The tables of packed entries; keys' of as many as the kernel's blocks have */
-static int fill_tables(const grad_work &m, int keys, const queue &stream)
+static int fill_tables(const grad_work &m, const queue &stream)
 {
     const int error = m.rows.count ? fill_table(m.p, m.rows, GRAD_ROWS, false, stream) : 0;
-    return !error && m.keys.count ? fill_table(m.p, m.keys, keys, true, stream) : error;
+    return !error && m.keys.count ? fill_table(m.p, m.keys, m.block_keys, true, stream) : error;
 }
 /* All gradients by the kernel that `sums` launches */
 template <class T, class F> int sweep_once(const grad_work &m, const queue &stream, F sums)
@@ -7435,13 +7435,13 @@ int mma_backward_as(const params &p, const device &dev, const queue &stream)
 {
     typedef grad_shape<D, Extra, Once> shape;
     grad_work m;
-    grad_layout(p, shape::rows, shape::queries, Once, (unsigned char *)p.workspace, &m);
+    grad_layout(p, shape::rows, shape::rows, shape::queries, Once, (unsigned char *)p.workspace, &m);
     int error = find_stats(m, p.stats.rank ? NULL : mma_forward, dev, stream);
     if (!error) error = clear_fronts(p, stream);
     m.p = as_halves<T>(m.p);
     m.unit = Extra ? 1.0f : LOG2E;
     m.order = task_order_of(p, true, shape::rows, 0, m.turns != NULL);
-    if (!error) error = fill_tables(m, shape::rows, stream);
+    if (!error) error = fill_tables(m, stream);
     if (!error) error = run(mma_grad_prepare<shape::queries>, batch_of_rows(p) * p.heads * m.padded / 32, stream, m);
     if (!error) error = find_sinks(m, stream);
     if constexpr (Once) {
@@ -8079,12 +8079,11 @@ template <int Rows> ATTN__DEVICE alibi_row read_alibi(uint32_t description, int 
     return {float_of(hw::load_shared_word(description + 12)), (int64_t)((uint64_t)position[1] << 32 | position[0])};
 }
 
-/* Rows of one head into shared memory, which the barrier waits for. Box: of the map, so many at once. */
-template <int Rows, int D, int Box = Rows>
+/* Rows of one head into shared memory, which the barrier waits for */
+template <int Rows, int D>
 ATTN__DEVICE void load_tile(unsigned char *to, const hw::tensor_map *map, uint64_t *bar, int first, int h, int b)
 {
-    for (int c = 0; c < (D + 63) / 64; c++)
-        for (int r = 0; r < Rows; r += Box) hw::tma_load(to + (c * Rows + r) * 128, map, bar, c * 64, first + r, h, b);
+    for (int c = 0; c < (D + 63) / 64; c++) hw::tma_load(to + c * Rows * 128, map, bar, c * 64, first, h, b);
 }
 
 /* The barriers of slots that go round: `full`, where one thread arrives and announces the bytes, and `empty`, where
@@ -8108,11 +8107,11 @@ template <class T, int D, int K> ATTN__DEVICE void clear_slot(uint32_t tile)
     hw::barrier_sync(GUARD, many);
 }
 template <class T, int D, int K>
-ATTN__DEVICE void guard_slot(float (&d)[D / 2], const float (&s)[K / 2], uint32_t tile, int first, int last)
+ATTN__DEVICE void guard_slot(float (&d)[D / 2], const float (&s)[K / 2], uint32_t tile)
 {
     const int thread = hw::thread() - 128, many = hw::threads() - 128;
     if (!hw::barrier_or(GUARD, many, has_nonfinite<T, K, D>(tile, thread, many))) return;
-    mark_nonfinite<T, D, K>(d, s, tile, first, last);
+    mark_nonfinite<T, D, K>(d, s, tile, 0, K);
     clear_slot<T, D, K>(tile);
 }
 
@@ -8865,50 +8864,63 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
 #endif
 }
 
-/* ---- the backward, as in stage 2: no sum is shared between blocks, but dq where one sweep finds all gradients
-   (hopper_has_all). A block has 128 fixed rows, 64 per consumer, which stay in shared memory while tiles of the moving
-   rows pass through it: the keys, for the gradients of queries; the queries of the heads that share them, head after
-   head, for those of keys or of all. Of both there is what makes the scores (q, k) and what makes the gradients of the
-   weights (d_out, v: `dp`, for their product is dP). A consumer's products run one after the other, the other
-   consumer's beside them:
-       s = fixed . moving^T    ds = fixed_dp . moving_dp^T    then
-       dq or dk += ds . moving    dv += s . moving_dp */
-/* the flags of a tile, by the producer; with OF_ALL from bit TURN_AT on its turn */
+/* ---- the backward, as in stage 2, in one sweep. A block has fixed keys, which stay in shared memory while tiles of 64
+   queries pass through it, of the heads that share these keys, head after head. Of both there is what makes the scores
+   (q, k) and what makes the gradients of the weights (d_out, v: `dp`, for their product is dP):
+       s = k . q^T    ds = v . d_out^T    then    dv += s . d_out    dk += ds . q    dq = ds^T . k
+   Of heads of up to 128 columns a block has 128 keys, 64 per consumer. A consumer's products run one after the other,
+   the other consumer's beside them. Sums of more columns would not fit into its registers: then both consumers have the
+   same 64 keys, each s and ds of half of a tile's queries, which it leaves in shared memory for both; and each has half
+   of the columns of dk, dv and dq. */
+/* the flags of a tile, by the producer; from bit TURN_AT on its turn */
 enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8, NONFINITE_INSIDE = 16, TURN_AT = 5 };
 enum { GRAD_MOVING = 64, GRAD_THREADS = 384 };  /* of all kernels: rows of a moving tile; threads of a block */
 enum { GRAD_WORDS = 32 };       /* bytes of the producer's words on a moving tile: see hopper_grad_load */
-/* Moving rows of which a consumer has scores at a time: numbers for each pair take registers. A tile lies in shared
-   memory part by part, and boxes of TMA are parts of q and d_out. */
-constexpr int grad_part(bool pairs, int qk) { return pairs && qk > 64 ? 32 : GRAD_MOVING; }
-/* Boxes of k and v: all fixed keys at once, but where a kernel of queries moves keys, too */
-constexpr int grad_box_of_keys(int qk) { return qk <= 128 ? (int)GRAD_ROWS : (int)GRAD_MOVING; }
+/* Have consumers half of the columns each, of the same keys? Then a block has so many; queries of which a consumer has
+   scores at a time: numbers for each pair take registers. A tile lies in shared memory part by part, and boxes of TMA
+   are parts of q and d_out. */
+constexpr bool splits_columns(int qk) { return qk > 128; }
+constexpr int grad_keys(int qk) { return splits_columns(qk) ? 64 : 128; }
+constexpr int grad_part(bool pairs, int qk) { return splits_columns(qk) || (pairs && qk > 64) ? 32 : GRAD_MOVING; }
+/* A consumer's half of so many columns: whole panels of 64, for a product cannot go from one to a part of the next, and
+   half of the panel in the middle. Where both begin; where a thread's number j is, which has its lane's 2 beside it. */
+template <int Columns> struct half_columns {
+    static constexpr int whole = Columns / 128 * 64, rest = Columns % 128 / 2, all = whole + rest, numbers = all / 2;
+    ATTN__DEVICE int first(int consumer) { return consumer * (Columns - whole); }
+    ATTN__DEVICE int first_of_rest(int consumer) { return whole + consumer * rest; }
+    ATTN__DEVICE int column(int consumer, int j)
+    {
+        return j < whole / 2 ? first(consumer) + j / 4 * 8 : first_of_rest(consumer) + (j - whole / 2) / 4 * 8;
+    }
+    ATTN__DEVICE bool has(int consumer, int column)
+    {
+        const int in_whole = column - first(consumer), in_rest = column - first_of_rest(consumer);
+        return (in_whole >= 0 && in_whole < whole) || (in_rest >= 0 && in_rest < rest);
+    }
+};
 /* Extra, Pairs: see hopper_shape. */
-template <class Heads, int Sums, bool Extra = false, bool Pairs = false> struct hopper_grad_shape {
+template <class Heads, bool Extra = false, bool Pairs = false> struct hopper_grad_shape {
     static constexpr int qk = Heads::qk, v = Heads::v;
-    static constexpr bool extra = Extra, pairs = Pairs;
-    static constexpr bool queries = Sums == OF_QUERIES, values = (Sums & OF_VALUES) != 0, scores = Sums != OF_VALUES;
-    static constexpr bool all = Sums == OF_ALL;             /* fixed keys, and what their tiles add to dq */
-    static constexpr int consumers = 2, rows = GRAD_ROWS, moving = GRAD_MOVING;
+    static constexpr bool extra = Extra, pairs = Pairs, splits = splits_columns(qk);
+    static constexpr int consumers = 2, rows = grad_keys(qk), moving = GRAD_MOVING;
     static constexpr int part = grad_part(Pairs, qk), parts = moving / part;
-    static constexpr int box = queries ? part : grad_box_of_keys(qk);           /* of the fixed rows */
-    static constexpr int whole = tile_bytes<rows, qk>, whole_dp = tile_bytes<rows, v>;
-    static constexpr int fixed_bytes = whole + scores * whole_dp;
+    static constexpr int columns_dq = Heads::panels_qk;
+    typedef half_columns<columns_dq> half_dq;
+    static constexpr int sums = splits ? half_columns<qk>::numbers : qk / 2;            /* of dk, in a thread */
+    static constexpr int sums_values = splits ? half_columns<v>::numbers : v / 2;
+    static constexpr int whole = tile_bytes<rows, qk>, fixed_bytes = whole + tile_bytes<rows, v>;
     static constexpr int slot_part = tile_bytes<part, qk>, slot_part_dp = tile_bytes<part, v>;
     static constexpr int slot = parts * slot_part, slot_dp = parts * slot_part_dp;
-    static constexpr int dp_slots = v <= 192 || values ? 2 : 1;              /* else ds alone reads it */
-    static constexpr int of_fixed = queries ? rows * 20 : 0, of_moving = queries ? 0 : moving * 20; /* load_rows */
-    static constexpr int gradients = all ? tile_bytes<rows, moving> : 0;        /* two slots of them, see add_dq */
-    static constexpr int half_dq = Heads::panels_qk / 2;    /* columns of dq for each consumer */
-    static constexpr int others = 2 * slot + dp_slots * slot_dp + 2 * gradients + 2 * of_moving + 2 * GRAD_WORDS +
-                                  2 * 16 + (12 + 6 * all) * 8;
+    static constexpr int of_moving = moving * 20;                                       /* load_rows */
+    static constexpr int left = tile_bytes<rows, moving>, gradients = (splits ? 2 : 1) * left;  /* leave_gradients */
+    static constexpr int others = 2 * (slot + slot_dp + gradients + of_moving + GRAD_WORDS + 16) + 16 * 8;
     /* where there is room for two, the next task's fixed rows are there before this one ends */
-    static constexpr int fixed_slots = others + 2 * (fixed_bytes + of_fixed) <= 227 * 1024 ? 2 : 1;
-    static constexpr int shared_bytes = others + fixed_slots * (fixed_bytes + of_fixed);
-    static constexpr bool most_sums = all && qk > 64 && parts == 1;
+    static constexpr int fixed_slots = others + 2 * fixed_bytes <= 227 * 1024 ? 2 : 1;
+    static constexpr int shared_bytes = others + fixed_slots * fixed_bytes;
+    static constexpr bool most_sums = qk > (splits ? 192 : 64) && !Pairs;
     static constexpr int registers_consumer = most_sums ? 232 : 224, registers_producer = most_sums ? 40 : 56;
     static_assert(registers_suffice<GRAD_THREADS, consumers>(registers_consumer, registers_producer), "see there");
     static_assert(shared_bytes <= 227 * 1024, "a block fits in the shared memory of an sm_90");
-    static_assert(all || !Extra, "options are those of the kernel of all sums");
 };
 struct hopper_grad_work {
     grad_work g;
@@ -8920,14 +8932,11 @@ struct hopper_grad_work {
     hw::tensor_map q, k, v, d_out;
 };
 static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB");
-/* Do the consumers hold their fixed rows in registers, as left operands, and do they hold what comes with these? Where
-   that fits beside the sums and what Pairs take. A product of two tiles in shared memory reads all that this can give.
-   With held rows the sweep of all sums of head size 64 keeps it busy for 90 % of the time of its products (110 %
-   without); with Pairs that of 128, whose parts have 32 queries, for 115 %: computed, not measured. */
-template <class Shape>
-constexpr bool holds_fixed = !Shape::pairs && (Shape::all ? Shape::qk <= 64 : !Shape::scores && Shape::qk <= 192);
-template <class Shape>
-constexpr bool holds_dp = Shape::scores && !Shape::pairs && (Shape::v == 64 || (!Shape::values && Shape::v <= 128));
+/* Do the consumers hold their fixed rows of k and v in registers, as left operands? Where that fits beside the sums and
+   what Pairs take. A product of two tiles in shared memory reads all that this can give.
+   With held rows the sweep of head size 64 keeps it busy for 90 % of the time of its products (110 % without); with
+   Pairs that of 128, whose parts have 32 queries, for 115 %, that of 256 for 128 %: computed, not measured. */
+template <class Shape> constexpr bool holds_fixed = !Shape::pairs && Shape::qk <= 64 && Shape::v <= 64;
 
 /* Where in `nonfinite` a head is, of an entry of the arrays */
 ATTN__DEVICE int64_t nonfinite_at(const hopper_grad_work &m, bool keys, int64_t b, int64_t h)
@@ -8973,11 +8982,12 @@ template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_grad_prepare(ATTN__PA
         const int64_t parts = (keys ? m.padded_keys : m.g.padded) / 32, part = keys ? n - of_queries : n;
         const int64_t b = part / parts / heads, h = part / parts % heads;
         const packed_tiles &packed = keys ? m.g.keys : m.g.rows;
+        const int of_tile = keys ? m.g.block_keys : (int)GRAD_ROWS;
         int64_t first = part % parts * 32, entry = b;
         if (packed.count) {
-            if (first / GRAD_ROWS >= *packed.count) continue;
-            const packed_tile tile = packed.tiles[first / GRAD_ROWS];
-            first = tile.row + first % GRAD_ROWS, entry = tile.entry;
+            if (first / of_tile >= *packed.count) continue;
+            const packed_tile tile = packed.tiles[first / of_tile];
+            first = tile.row + first % of_tile, entry = tile.entry;
         } else if (p.ragged) first += rows_of_entry(p, b, keys).first;
         int flags = keys ? 0 : nonfinite_queries(prepare_rows<GRAD_MOVING>(m.g, n, true), first + hw::lane() < rows);
         const auto has_nonfinite = [&](int64_t end) {
@@ -8992,29 +9002,25 @@ template <class T> ATTN__KERNEL(32 * WARPS, 1) void hopper_grad_prepare(ATTN__PA
     }
 }
 
-/* The moving tiles of a task, of the heads one after the other, as the producer goes over them. Queries come from the
-   last to the first: see keep_turns. */
+/* The moving tiles of a task, of the heads one after the other, as the producer goes over them. They come from the last
+   to the first: see keep_turns. */
 struct grad_walk {
-    tile_task   task;           /* its first row: of the entry's own */
+    tile_task   task;           /* its first key: of the entry's own */
     grad_entry  entry;
-    tile_reach  all;            /* of fixed queries */
-    int         nonfinite;      /* flags of its fixed rows */
+    int         nonfinite;      /* flags of its keys */
     moving_tile at;             /* the first of 32 tiles of a head */
     int         end, parts;     /* one past the last head; tiles of a head */
     uint32_t    tiles;          /* a bit for each of these 32 that is still to come */
     int         flags;          /* of tile part + lane */
 };
 /* The moving tile that comes in this place */
-template <class Shape> ATTN__DEVICE int tile_in_place(const grad_walk &w, int part)
-{
-    return Shape::queries ? part : w.parts - 1 - part;
-}
+ATTN__DEVICE int tile_in_place(const grad_walk &w, int part) { return w.parts - 1 - part; }
 
 /* What a mask says of each lane's tile of queries, the part-th and on: a word for 32 tiles of its keys */
 template <class Shape>
 ATTN__DEVICE const uint32_t *mask_of_tile(const hopper_grad_work &m, const grad_walk &w, int part)
 {
-    const int row = tile_in_place<Shape>(w, least(part + hw::lane_anew(), w.parts - 1)) * Shape::moving;
+    const int row = tile_in_place(w, least(part + hw::lane_anew(), w.parts - 1)) * Shape::moving;
     return m.let.some + mask_words_at(m.let, w.task.b, w.at.head, row);
 }
 /* Does it let some pair through, of these queries and the n-th tile of Shape::rows keys? */
@@ -9051,19 +9057,16 @@ template <class Shape> ATTN__DEVICE void find_tiles(const hopper_grad_work &m, g
         if (Shape::pairs && m.let.some)
             w.tiles = hw::ballot(is_let_tile<Shape>(mask_of_tile<Shape>(m, w, first), w.task.first_row / Shape::rows));
         if (!w.tiles) return false;
-        const int in_place = least(first + hw::lane(), w.parts - 1), part = tile_in_place<Shape>(w, in_place);
-        const int first_key = Shape::queries ? part * Shape::moving : w.task.first_row;
-        const int last_key = first_key + (Shape::queries ? Shape::moving : Shape::rows);
-        const int batch = Shape::queries ? key_batch(m.g.p, w.entry.b) : w.entry.row_batch;
-        const int padded = (Shape::queries ? w.entry.padded_key : w.entry.padded_row) + part * Shape::moving;
-        const tile_reach r = Shape::queries ? w.all : m.g.reaches[(batch * m.g.padded + padded) / GRAD_MOVING];
-        w.flags = nonfinite_of<Shape::moving>(m, nonfinite_at(m, Shape::queries, batch, w.at.head), padded);
+        const int in_place = least(first + hw::lane(), w.parts - 1), part = tile_in_place(w, in_place);
+        const int first_key = w.task.first_row, last_key = first_key + Shape::rows, batch = w.entry.row_batch;
+        const int padded = w.entry.padded_row + part * Shape::moving;
+        const tile_reach r = m.g.reaches[(batch * m.g.padded + padded) / GRAD_MOVING];
+        w.flags = nonfinite_of<Shape::moving>(m, nonfinite_at(m, false, batch, w.at.head), padded);
         if (((w.flags | w.nonfinite) != 0) | (r.from > first_key) | (r.to < last_key)) w.flags |= EDGE;
         /* nothing is read for queries that there are not */
         if (Shape::pairs && (part + 1) * Shape::moving > (int)m.g.p.queries) w.flags |= EDGE;
-        if (Shape::all) w.flags |= w.nonfinite & NONFINITE_INSIDE;
-        const int first_keys = r.first / Shape::rows, keys = first_key / Shape::rows;
-        if (Shape::all) w.flags |= turn_of_keys<Shape>(m, w, first, first_keys, keys) * (1 << TURN_AT);
+        w.flags |= w.nonfinite & NONFINITE_INSIDE;
+        w.flags |= turn_of_keys<Shape>(m, w, first, r.first / Shape::rows, first_key / Shape::rows) * (1 << TURN_AT);
         w.tiles &= hw::ballot(in_place == first + hw::lane() && has_pairs(r, first_key, last_key));
         return w.tiles != 0;
     });
@@ -9074,31 +9077,22 @@ ATTN__DEVICE grad_walk walk_of(const hopper_grad_work &m, int task)
     const params &p = m.g.p;
     const int group = (int)(p.heads / p.heads_kv);
     grad_walk w;
-    w.task = task_of_entry<!Shape::queries>(p, m.g.order, Shape::queries ? m.g.rows : m.g.keys, task, Shape::rows);
+    w.task = keys_of_entry(p, m.g.order, m.g.keys, task, Shape::rows);
     w.entry = grad_entry_of(m.g, w.task.b);
-    const int batch = Shape::queries ? w.entry.row_batch : key_batch(m.g.p, w.entry.b);
-    const int padded = (Shape::queries ? w.entry.padded_row : w.entry.padded_key) + w.task.first_row;
-    w.all = tile_reach();
-    if (Shape::queries) {
-        const tile_reach *reaches = m.g.reaches + (batch * m.g.padded + padded) / GRAD_MOVING;
-        w.all = reaches[0];
-        join(w.all, reaches[1]);
-    }
-    w.nonfinite = nonfinite_of<Shape::rows>(m, nonfinite_at(m, !Shape::queries, batch, w.task.h), padded);
-    w.at.head = w.task.head_kv * (Shape::queries ? 1 : group);
-    w.at.part = Shape::queries && w.all.last > 0 ? w.all.first / Shape::moving : 0;
-    w.end = w.at.head + (Shape::queries ? 1 : group);
-    w.parts = !Shape::queries ? w.entry.queries / Shape::moving
-                              : least((w.all.last + Shape::moving - 1) / Shape::moving,
-                                      ((int)m.padded_keys - w.entry.padded_key) / Shape::moving);
+    w.nonfinite = nonfinite_of<Shape::rows>(m, nonfinite_at(m, true, key_batch(p, w.entry.b), w.task.h),
+                                            w.entry.padded_key + w.task.first_row);
+    w.at.head = w.task.head_kv * group;
+    w.at.part = 0;
+    w.end = w.at.head + group;
+    w.parts = w.entry.queries / Shape::moving;
     find_tiles<Shape>(m, w);
     return w;
 }
 
 /* A part of a moving tile: the tile's slots; descriptors of the part; where the numbers of its queries, the producer's
-   words on the tile and, with OF_ALL, the tile's gradients of scores are; the part's first row in the tile. */
+   words on the tile and what consumers leave of the tile are; the part's first row in the tile. */
 struct grad_tile {
-    uint32_t slot, slot_dp, phase, phase_dp, moving, moving_dp, values, words, gradients;
+    uint32_t slot, phase, moving, moving_dp, values, words, gradients;
     int      first;
 };
 
@@ -9207,19 +9201,19 @@ ATTN__DEVICE void shape_four(float (&s)[4], float (&slope)[4], const params &p, 
     });
 }
 
-/* s and ds of a tile become weights and the gradients of scores. A thread's two rows are queries from row_grad and
-   tile_row; or keys first_key, +8, and the queries' numbers are at `values`. */
+/* s and ds of a tile become weights and the gradients of scores. A thread's two keys are first_key, +8; the queries'
+   numbers are at `values`. */
 template <class T, class Shape, bool Edge>
 ATTN__DEVICE void grads_of_tile(float (&s)[Shape::part / 2], float (&ds)[Shape::part / 2], const params &p,
-                                const tile_row (&rows)[2], const row_grad (&grads)[2], int first_key, uint32_t values,
-                                const query_positions &at, const grad_pairs<Shape> &pairs)
+                                int first_key, uint32_t values, const query_positions &at,
+                                const grad_pairs<Shape> &pairs)
 {
     constexpr bool extra = Shape::extra;
     const float scale = scale_of<extra>(p), inverse = extra ? inverse_softcap(p) : 0.0f;
     const int column = hw::lane() % 4 * 2;
     /* Beside all sums of heads of 128 columns hardly a register is free: the compiler needs none more where the edge's
        columns come from the last to the first, and where it can't read ahead. */
-    constexpr bool few_registers = Edge && Shape::all && Shape::qk > 96;
+    constexpr bool few_registers = Edge && Shape::qk > 96;
     ATTN__UNROLL for (int n = 0; n < Shape::part / 8; n++) {
         const int j = few_registers ? Shape::part / 8 - 1 - n : n;
         uint32_t of[3][2] = {}, reach[2][2] = {};           /* base, inverse, shift of two queries; first, last */
@@ -9229,38 +9223,29 @@ ATTN__DEVICE void grads_of_tile(float (&s)[Shape::part / 2], float (&ds)[Shape::
         if (few_registers) hw::sync_warp();
         if (extra) shape_four<T, Shape>(four, slope, p, inverse, at, pairs, j, column);
         if (Shape::pairs) keep_four<Shape>(keep, p, pairs, j);
-        ATTN__UNROLL for (int i = 0; i < (Shape::queries || !Edge ? 0 : 2); i++)
+        ATTN__UNROLL for (int i = 0; i < (Edge ? 2 : 0); i++)
             hw::load_shared(reach[i], values + ((3 + i) * Shape::moving + j * 8 + column) * 4);
         ATTN__UNROLL for (int x = 0; x < 4; x++) {
-            const int key = first_key + (Shape::queries ? j * 8 + column + x % 2 : x / 2 * 8);
-            const int first = Shape::queries ? rows[x / 2].first : (int)reach[0][x % 2];
-            const int last = Shape::queries ? rows[x / 2].last : (int)reach[1][x % 2];
-            reached[x] = key >= first && key < last;
+            const int key = first_key + x / 2 * 8;
+            reached[x] = key >= (int)reach[0][x % 2] && key < (int)reach[1][x % 2];
         }
-        ATTN__UNROLL for (int i = 0; i < (Shape::queries ? 0 : Shape::scores ? 3 : 2); i++)
+        ATTN__UNROLL for (int i = 0; i < 3; i++)
             hw::load_shared(of[i], values + (i * Shape::moving + j * 8 + column) * 4);
         ATTN__UNROLL for (int x = 0; x < 4; x++) {
-            row_grad g = grads[x / 2];
-            float none = 0.0f;
-            if (!Shape::queries) {
-                g.base = float_of(of[0][x % 2]);
-                g.inverse = float_of(of[1][x % 2]);
-                g.shift = float_of(of[2][x % 2]);
-            }
+            const row_grad g = {float_of(of[0][x % 2]), float_of(of[1][x % 2]), float_of(of[2][x % 2])};
             s[4 * j + x] = four[x];
-            pair_grad<Edge, extra, Shape::pairs>(g, reached[x], scale, slope[x], keep[x], s[4 * j + x],
-                                                 Shape::scores ? ds[4 * j + x] : none);
+            pair_grad<Edge, extra, Shape::pairs>(g, reached[x], scale, slope[x], keep[x], s[4 * j + x], ds[4 * j + x]);
         }
     }
 }
 
-/* Shared memory of a block: two slots or one of fixed rows and what comes with them; two slots of moving tiles, and two
-   or one of what comes with these; numbers of the queries, be they fixed or moving; words on each moving slot; two
-   slots of words on a task (batch, NO_TASK after the last; head; first row; NO_TILES, NONFINITE); the barriers. */
+/* Shared memory of a block: two slots or one of fixed rows; two slots each of moving tiles, of what comes with these,
+   of what consumers leave for one another (leave_gradients), of numbers of the queries, of words on the moving tile and
+   on a task (batch, NO_TASK after the last; head; first key; NO_TILES, NONFINITE); the barriers. */
 template <class Shape> struct grad_places {
     unsigned char *fixed, *tile_moving, *tile_dp, *gradients, *of_rows, *words;
     uint32_t tasks;
-    uint64_t *fixed_full, *fixed_empty, *moving_full, *moving_empty, *dp_full, *dp_empty, *left, *turn, *added;
+    uint64_t *fixed_full, *fixed_empty, *moving_full, *moving_empty, *dp_full, *left, *turn, *added;
 };
 template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned char *shared)
 {
@@ -9268,17 +9253,16 @@ template <class Shape> ATTN__DEVICE grad_places<Shape> grad_places_in(unsigned c
     at.fixed = shared;
     at.tile_moving = at.fixed + Shape::fixed_slots * Shape::fixed_bytes;
     at.tile_dp = at.tile_moving + 2 * Shape::slot;
-    at.gradients = at.tile_dp + Shape::dp_slots * Shape::slot_dp;
+    at.gradients = at.tile_dp + 2 * Shape::slot_dp;
     at.of_rows = at.gradients + 2 * Shape::gradients;
-    at.words = at.of_rows + Shape::fixed_slots * Shape::of_fixed + 2 * Shape::of_moving;
+    at.words = at.of_rows + 2 * Shape::of_moving;
     at.tasks = hw::shared_address(at.words) + 2 * GRAD_WORDS;
     at.fixed_full = (uint64_t *)(at.words + 2 * GRAD_WORDS + 2 * 16);
     at.fixed_empty = at.fixed_full + Shape::fixed_slots;
     at.moving_full = at.fixed_empty + Shape::fixed_slots;
     at.moving_empty = at.moving_full + 2;
     at.dp_full = at.moving_full + 4;
-    at.dp_empty = at.moving_full + 6;
-    at.left = at.moving_full + 8;               /* with OF_ALL, as the next ones */
+    at.left = at.moving_full + 6;
     at.turn = at.left + 2;
     at.added = at.turn + 2;
     return at;
@@ -9304,25 +9288,21 @@ template <class Shape>
 ATTN__DEVICE void load_fixed(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_walk &w,
                              uint32_t started)
 {
-    const int b = w.task.b, h = w.task.h, row = w.task.first_row, none = w.tiles == 0 ? NO_TILES : 0;
+    const int b = w.task.b, h = w.task.h, key = w.task.first_row, none = w.tiles == 0 ? NO_TILES : 0;
     const uint32_t to = started % Shape::fixed_slots, words = at.tasks + started % 2 * 16;
     unsigned char *const fixed = at.fixed + to * Shape::fixed_bytes;
     uint64_t *const full = at.fixed_full + to;
     hw::mbarrier_wait(at.fixed_empty + to, (started / Shape::fixed_slots & 1) ^ 1);
     hw::store_shared(words, (uint32_t)b);
     hw::store_shared(words + 4, (uint32_t)h);
-    hw::store_shared(words + 8, (uint32_t)row);
+    hw::store_shared(words + 8, (uint32_t)key);
     hw::store_shared(words + 12, (uint32_t)(none | (w.nonfinite ? NONFINITE : 0)));
     if (none) hw::mbarrier_arrive(full);
-    else hw::mbarrier_expect(full, Shape::fixed_bytes + Shape::of_fixed);
+    else hw::mbarrier_expect(full, Shape::fixed_bytes);
     if (none) return;
-    const int first = row + (Shape::queries ? w.entry.rows.first : w.entry.keys.first);
-    const int batch = Shape::queries ? w.entry.row_batch : key_batch(m.g.p, w.entry.b);
-    load_tile<Shape::rows, Shape::qk, Shape::box>(fixed, Shape::queries ? &m.q : &m.k, full, first, h, batch);
-    if (Shape::scores)
-        load_tile<Shape::rows, Shape::v, Shape::box>(fixed + Shape::whole, Shape::queries ? &m.d_out : &m.v, full,
-                                                     first, h, batch);
-    if (Shape::queries) load_rows<Shape::rows>(at.of_rows + to * Shape::of_fixed, m, full, w.entry, h, row);
+    const int first = key + w.entry.keys.first, batch = key_batch(m.g.p, w.entry.b);
+    load_tile<Shape::rows, Shape::qk>(fixed, &m.k, full, first, h, batch);
+    load_tile<Shape::rows, Shape::v>(fixed + Shape::whole, &m.v, full, first, h, batch);
 }
 
 /* Its elected thread, for the tile-th moving tile, which begins at row `first` of its entry */
@@ -9331,28 +9311,24 @@ ATTN__DEVICE void load_moving(const hopper_grad_work &m, const grad_places<Shape
                               int tile, int first, int head, uint32_t flags)
 {
     typedef Shape shape;
-    constexpr int moving = shape::moving, slots = shape::dp_slots;
-    const int to = tile % 2, to_dp = tile % slots;
-    const int row = (shape::queries ? entry.keys.first : entry.rows.first) + first;
-    const int batch = shape::queries ? key_batch(m.g.p, entry.b) : entry.row_batch;
-    uint64_t *full = at.moving_full + to, *dp_full = at.dp_full + to_dp;
+    const int to = tile % 2, row = entry.rows.first + first, batch = entry.row_batch;
+    uint64_t *full = at.moving_full + to, *dp_full = at.dp_full + to;
     hw::mbarrier_wait(at.moving_empty + to, (tile / 2 & 1) ^ 1);
     const uint32_t words = hw::shared_address(at.words) + to * GRAD_WORDS;
     hw::store_shared(words, flags);
     hw::store_shared(words + 4, (uint32_t)first);
     if (shape::extra && m.g.p.alibi.rank) hw::store_shared(words + 8, bits_of(load(m.g.p.alibi, 0, head, 0, 0)));
-    if (shape::all) hw::store_shared(words + 12, dq_tile<moving>(m.g, entry.row_batch, head, entry.padded_row + first));
+    hw::store_shared(words + 12, dq_tile<shape::moving>(m.g, batch, head, entry.padded_row + first));
     if (shape::pairs) hw::store_shared(words + 16, (uint32_t)head);
     hw::mbarrier_expect(full, shape::slot + shape::of_moving);
-    for (int n = 0; n < shape::parts; n++)
-        load_tile<shape::part, shape::qk>(at.tile_moving + to * shape::slot + n * shape::slot_part,
-                                          shape::queries ? &m.k : &m.q, full, row + n * shape::part, head, batch);
-    if (!shape::queries) load_rows<moving>(at.of_rows + to * shape::of_moving, m, full, entry, head, first);
-    hw::mbarrier_wait(at.dp_empty + to_dp, (tile / slots & 1) ^ 1);
+    ATTN__LOOP for (int n = 0; n < shape::parts; n++)
+        load_tile<shape::part, shape::qk>(at.tile_moving + to * shape::slot + n * shape::slot_part, &m.q, full,
+                                          row + n * shape::part, head, batch);
+    load_rows<shape::moving>(at.of_rows + to * shape::of_moving, m, full, entry, head, first);
     hw::mbarrier_expect(dp_full, shape::slot_dp);
-    for (int n = 0; n < shape::parts; n++)
-        load_tile<shape::part, shape::v>(at.tile_dp + to_dp * shape::slot_dp + n * shape::slot_part_dp,
-                                         shape::queries ? &m.v : &m.d_out, dp_full, row + n * shape::part, head, batch);
+    ATTN__LOOP for (int n = 0; n < shape::parts; n++)
+        load_tile<shape::part, shape::v>(at.tile_dp + to * shape::slot_dp + n * shape::slot_part_dp, &m.d_out, dp_full,
+                                         row + n * shape::part, head, batch);
 }
 
 /* The producer: goes over the moving tiles of its tasks, starts their loads, and leaves the consumers their flags. */
@@ -9360,9 +9336,8 @@ template <class Shape>
 ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<Shape> &at)
 {
     typedef Shape shape;
-    const int heads = (int)(shape::queries ? m.g.p.heads : m.g.p.heads_kv);
-    const int tasks = packed_tasks(shape::queries ? m.g.rows : m.g.keys, heads, m.tasks);
-    const bool ordered = shape::all && m.g.turns;         /* who begins first, has the first task */
+    const int tasks = packed_tasks(m.g.keys, (int)m.g.p.heads_kv, m.tasks);
+    const bool ordered = m.g.turns != NULL;               /* who begins first, has the first task */
     int task = ordered ? take_ticket(m.g.tickets) : hw::block(), tile = 0;
     uint32_t started = 0;                   /* tasks before this one in this block's life, as `tile` counts tiles */
     for (; task < tasks; started++, task = ordered ? take_ticket(m.g.tickets) : next_task(m.g.tickets, task)) {
@@ -9370,7 +9345,7 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
         if (hw::elect()) load_fixed(m, at, w, started);
         ATTN__LOOP for (; w.tiles; tile++) {
             const int next = hw::ctz(w.tiles), head = w.at.head;
-            const int first = tile_in_place<shape>(w, w.at.part + next) * shape::moving;
+            const int first = tile_in_place(w, w.at.part + next) * shape::moving;
             uint32_t flags = (uint32_t)hw::shfl(w.flags, next);
             w.tiles &= w.tiles - 1;
             if (!w.tiles) {
@@ -9395,25 +9370,10 @@ ATTN__DEVICE void hopper_grad_load(const hopper_grad_work &m, const grad_places<
     }
 }
 
-/* A thread's two fixed queries, from `row` on, of those whose numbers are at `values` */
-ATTN__DEVICE void fixed_queries(uint32_t values, int row, tile_row (&rows)[2], row_grad (&grads)[2])
-{
-    ATTN__UNROLL for (int e = 0; e < 2; e++) {
-        const auto number = [&](int n) { return hw::load_shared_word(values + (n * GRAD_ROWS + row + 8 * e) * 4); };
-        grads[e].base = float_of(number(0));
-        grads[e].inverse = float_of(number(1));
-        grads[e].shift = float_of(number(2));
-        rows[e].first = (int)number(3);
-        rows[e].last = (int)number(4);
-    }
-}
-
-/* ---- dq in the sweep of dk and dv: five products for seven. A block has 128 keys, so what its tiles give is a part
-   of dq; blocks add their parts in the workspace when it is their turn, and store_dq_sums stores the sums. Both
-   consumers leave the gradients of their scores, keys by queries, in shared memory; then each multiplies those of all
-   128 keys by half of the columns of k: a whole panel, for a product cannot go from one to the next, or half of the
-   only one. Of a tile of 64 queries the workspace has the columns of consumer 0, then those of 1: four numbers of
-   every thread, then the next four, as they are in its accumulator. */
+/* ---- dq. What a block's tiles give is a part of dq; blocks add their parts in the workspace when it is their turn,
+   and store_dq_sums stores the sums. Both consumers leave the gradients of their scores, keys by queries, in shared
+   memory; then each multiplies all of them by half of the columns of k. Of a tile of 64 queries the workspace has eight
+   columns, then the next eight: of each four numbers of every thread of a consumer, as they are in its accumulator. */
 
 /* Turns are stage 2's (add_to_dq): a block does its tasks in the order in which it took their tickets.
        The consumers do not wait for global memory: two warps of the producer's do it for them, which go from tile to
@@ -9488,14 +9448,11 @@ ATTN__DEVICE void make_nonfinite_scores(float (&s)[Shape::part / 2], const param
 }
 
 /* What a consumer has in registers: its sums; s and ds of a part of a tile, which become weights and gradients of
-   scores, and these once more as left operands; fixed rows as left operands (holds_fixed, holds_dp); its queries, if
-   these are fixed. */
+   scores, and these once more as left operands; fixed rows as left operands (holds_fixed). */
 template <class Shape> struct grad_registers {
-    float     sum[Shape::qk / 2], sum_values[Shape::v / 2], s[Shape::part / 2], ds[Shape::part / 2];
+    float     sum[Shape::sums], sum_values[Shape::sums_values], s[Shape::part / 2], ds[Shape::part / 2];
     uint32_t  weights[Shape::part / 16][4], gradients[Shape::part / 16][4];
     uint32_t  held[Shape::qk / 16][4], held_dp[Shape::v / 16][4];
-    tile_row  rows[2];
-    row_grad  grads[2];
     grad_pairs<Shape> pairs;
 };
 
@@ -9506,10 +9463,14 @@ struct grad_consumer {
     bool     elected;           /* releases what its warp has done with */
     uint32_t moving, moving_dp, slot, fixed, fixed_dp, task;
 };
-/* The first of a thread's two rows, of the block's */
-ATTN__DEVICE int grad_row()
+/* The first of a warp's keys, of the block's, and of a thread's two */
+template <class Shape> ATTN__DEVICE int warp_row()
 {
-    const uint32_t thread = (uint32_t)hw::thread_anew() - 128;
+    return (hw::warp() - 4) % (Shape::rows / 16) * 16;
+}
+template <class Shape> ATTN__DEVICE int grad_row()
+{
+    const uint32_t thread = ((uint32_t)hw::thread_anew() - 128) % (2 * Shape::rows);
     return (int)(thread / 32 * 16 + thread % 32 / 4);
 }
 template <class Shape> ATTN__DEVICE grad_consumer grad_consumer_of(const grad_places<Shape> &at)
@@ -9526,9 +9487,7 @@ template <class Shape> ATTN__DEVICE grad_consumer grad_consumer_of(const grad_pl
 /* Where a consumer's thread has its numbers of a tile of dq */
 template <class Shape> ATTN__DEVICE float *dq_part(const hopper_grad_work &m, uint32_t tile)
 {
-    constexpr uint32_t numbers = Shape::moving * Shape::half_dq;        /* of a consumer */
-    const uint32_t thread = (uint32_t)hw::thread_anew() - 128;
-    return (float *)m.g.p.workspace + (int64_t)tile * (2 * numbers) + (thread / 128 * numbers + thread % 128 * 4);
+    return (float *)m.g.p.workspace + (int64_t)tile * (Shape::moving * m.g.dq.columns) + hw::thread_anew() % 128 * 4;
 }
 
 /* The address of its task's fixed rows */
@@ -9540,7 +9499,7 @@ template <class Shape>
 ATTN__DEVICE void set_task(const grad_places<Shape> &at, uint32_t started, grad_consumer &c)
 {
     c.slot = Shape::fixed_slots == 1 ? 0 : hw::uniform(started % Shape::fixed_slots);
-    c.fixed = wgmma_tile(fixed_rows(at, c) + (uint32_t)c.number * 64 * 128, Shape::rows);
+    c.fixed = wgmma_tile(fixed_rows(at, c) + (Shape::splits ? 0 : (uint32_t)c.number * 64 * 128), Shape::rows);
     c.fixed_dp = c.fixed + (Shape::whole >> 4);
     c.task = at.tasks + started % 2 * 16;
 }
@@ -9552,11 +9511,9 @@ ATTN__DEVICE grad_tile grad_tile_at(const grad_places<Shape> &at, const grad_con
     grad_tile t;
     t.first = part * Shape::part;
     t.slot = tile % 2;
-    t.slot_dp = tile % Shape::dp_slots;
     t.phase = tile / 2 & 1;
-    t.phase_dp = tile / Shape::dp_slots & 1;
     t.moving = c.moving + t.slot * (Shape::slot >> 4) + part * (Shape::slot_part >> 4);
-    t.moving_dp = c.moving_dp + t.slot_dp * (Shape::slot_dp >> 4) + part * (Shape::slot_part_dp >> 4);
+    t.moving_dp = c.moving_dp + t.slot * (Shape::slot_dp >> 4) + part * (Shape::slot_part_dp >> 4);
     t.values = hw::shared_address(at.of_rows) + t.slot * Shape::of_moving + t.first * 4;
     t.words = hw::shared_address(at.words) + t.slot * GRAD_WORDS;
     t.gradients = hw::shared_address(at.gradients) + t.slot * Shape::gradients;
@@ -9569,18 +9526,15 @@ ATTN__DEVICE void start_grads(const grad_places<Shape> &at, const grad_consumer 
 {
     const auto hold = [&](auto &left, uint32_t tile) {
         ATTN__UNROLL for (int k = 0; k < (int)(sizeof left / sizeof *left); k++)
-            load_left(left[k], tile, Shape::rows, (hw::warp() - 4) * 16, k);
+            load_left(left[k], tile, Shape::rows, warp_row<Shape>(), k);
     };
-    if (holds_fixed<Shape>) hold(r.held, fixed_rows(at, c));
-    if (holds_dp<Shape>) hold(r.held_dp, fixed_rows(at, c) + Shape::whole);
-    if (Shape::queries)
-        fixed_queries(hw::shared_address(at.of_rows) + c.slot * Shape::of_fixed, grad_row(), r.rows, r.grads);
-    ATTN__UNROLL for (int j = 0; j < Shape::qk / 2; j++) r.sum[j] = 0.0f;
-    ATTN__UNROLL for (int j = 0; j < Shape::v / 2; j++) r.sum_values[j] = 0.0f;
+    if (holds_fixed<Shape>) hold(r.held, fixed_rows(at, c)), hold(r.held_dp, fixed_rows(at, c) + Shape::whole);
+    ATTN__UNROLL for (int j = 0; j < Shape::sums; j++) r.sum[j] = 0.0f;
+    ATTN__UNROLL for (int j = 0; j < Shape::sums_values; j++) r.sum_values[j] = 0.0f;
 }
 
 /* Is s of a tile started while the one before is still at work? Where there are registers for it. */
-template <class Shape> constexpr bool starts_early = Shape::all && Shape::qk <= 96;
+template <class Shape> constexpr bool starts_early = Shape::qk <= 96;
 /* Starts s of a part, and ds, as soon as each has come. */
 template <class T, class Shape>
 ATTN__DEVICE void start_scores(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
@@ -9594,9 +9548,9 @@ template <class T, class Shape>
 ATTN__DEVICE void start_dp(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
                            grad_registers<Shape> &r)
 {
-    hw::mbarrier_wait(at.dp_full + t.slot_dp, t.phase_dp);
-    if constexpr (holds_dp<Shape>) start_product<T, Shape::part, Shape::v>(r.ds, r.held_dp, t.moving_dp);
-    else if (Shape::scores) start_product<T, Shape::rows, Shape::part, Shape::v>(r.ds, c.fixed_dp, t.moving_dp);
+    hw::mbarrier_wait(at.dp_full + t.slot, t.phase);
+    if constexpr (holds_fixed<Shape>) start_product<T, Shape::part, Shape::v>(r.ds, r.held_dp, t.moving_dp);
+    else start_product<T, Shape::rows, Shape::part, Shape::v>(r.ds, c.fixed_dp, t.moving_dp);
 }
 
 /* Both, and their end; where a part's queries are, for ALiBi. */
@@ -9607,21 +9561,27 @@ ATTN__DEVICE query_positions grad_products(const params &p, const grad_places<Sh
     query_positions at_part = {};
     pair_tile of_pairs = {};
     if (!starts_early<Shape>) start_scores<T, Shape>(at, c, t, r);
-    if (Shape::extra && p.alibi.rank) at_part = positions_of_tile<Shape>(p, c.task, t, grad_row());
+    if (Shape::extra && p.alibi.rank) at_part = positions_of_tile<Shape>(p, c.task, t, grad_row<Shape>());
     if constexpr (Shape::pairs) {
-        of_pairs = pair_tile_of<Shape>(c.task, t, grad_row());
+        of_pairs = pair_tile_of<Shape>(c.task, t, grad_row<Shape>());
         read_mask<Shape>(r.pairs, p, of_pairs);
     }
     start_dp<T, Shape>(at, c, t, r);
     if constexpr (Shape::pairs) finish_pairs<Shape>(r.pairs, p, of_pairs);
     hw::wgmma_wait<0>();
     hw::wgmma_keep(r.s);
-    if (Shape::scores) hw::wgmma_keep(r.ds);
-    if (!Shape::values && c.elected) hw::mbarrier_arrive(at.dp_empty + t.slot_dp);
+    hw::wgmma_keep(r.ds);
     return at_part;
 }
 
-/* From these the weights and the gradients of scores, as left operands. At an edge with the NaN guard (>>mma). */
+/* Numbers that T has no smallest one for become -0, not +0: to the guard they count. */
+template <class T, int N> ATTN__DEVICE void keep_vanished(float (&s)[N])
+{
+    ATTN__UNROLL for (int j = 0; j < N; j++)
+        if (bits_of(s[j]) != 0 && half_of<T>(hw::pack<T>(s[j], 0.0f), 0) == 0.0f) s[j] = -0.0f;
+}
+/* From these the weights and the gradients of scores, as left operands. At an edge with the NaN guard (>>mma), for
+   which guard_halves comes later where consumers split columns. */
 template <class T, class Shape>
 ATTN__DEVICE void grad_weights(const params &p, const grad_consumer &c, const grad_tile &t, uint32_t flags,
                                const query_positions &at_part, grad_registers<Shape> &r)
@@ -9629,27 +9589,29 @@ ATTN__DEVICE void grad_weights(const params &p, const grad_consumer &c, const gr
     constexpr int part = Shape::part;
     const auto pack = [&] {
         ATTN__UNROLL for (int k = 0; k < part / 16; k++) {
-            if (Shape::values) pack_left<T>(r.weights[k], r.s, k);
-            if (Shape::scores) pack_left<T>(r.gradients[k], r.ds, k);
+            pack_left<T>(r.weights[k], r.s, k);
+            pack_left<T>(r.gradients[k], r.ds, k);
         }
     };
     if (flags & EDGE) {
         const uint32_t moving = tile_address(t.moving), moving_dp = tile_address(t.moving_dp);
-        const int first_key = Shape::queries ? (int)hw::load_shared_word(t.words + 4)
-                                             : (int)hw::load_shared_word(c.task + 8) + grad_row();
-        if (Shape::all && (flags & NONFINITE_INSIDE)) {
+        const int first_key = (int)hw::load_shared_word(c.task + 8) + grad_row<Shape>();
+        if (flags & NONFINITE_INSIDE) {
             uint32_t of_task[4];
             hw::load_shared(of_task, c.task);
             make_nonfinite_scores<T, Shape>(r.s, p, of_task, first_key, moving);
         }
-        grads_of_tile<T, Shape, true>(r.s, r.ds, p, r.rows, r.grads, first_key, t.values, at_part, r.pairs);
-        if (Shape::values && (flags & NONFINITE_DP))
-            guard_slot<T, Shape::v, part>(r.sum_values, r.s, moving_dp, 0, part);
-        if (Shape::scores && (flags & NONFINITE_MOVING))
-            guard_slot<T, Shape::qk, part>(r.sum, r.ds, moving, 0, part);
+        grads_of_tile<T, Shape, true>(r.s, r.ds, p, first_key, t.values, at_part, r.pairs);
+        if constexpr (Shape::splits) {
+            if (flags & NONFINITE_DP) keep_vanished<T>(r.s);
+            if (flags & NONFINITE_MOVING) keep_vanished<T>(r.ds);
+        } else {
+            if (flags & NONFINITE_DP) guard_slot<T, Shape::v, part>(r.sum_values, r.s, moving_dp);
+            if (flags & NONFINITE_MOVING) guard_slot<T, Shape::qk, part>(r.sum, r.ds, moving);
+        }
         pack();
     } else {
-        grads_of_tile<T, Shape, false>(r.s, r.ds, p, r.rows, r.grads, 0, t.values, at_part, r.pairs);
+        grads_of_tile<T, Shape, false>(r.s, r.ds, p, 0, t.values, at_part, r.pairs);
         pack();
     }
 }
@@ -9657,58 +9619,146 @@ ATTN__DEVICE void grad_weights(const params &p, const grad_consumer &c, const gr
 /* What a product that runs reads and writes stays where it is. */
 template <class Shape> ATTN__DEVICE void keep_grads(grad_registers<Shape> &r)
 {
-    if (Shape::scores) hw::wgmma_keep(r.sum), hw::wgmma_keep(r.gradients);
-    if (Shape::values) hw::wgmma_keep(r.sum_values), hw::wgmma_keep(r.weights);
+    hw::wgmma_keep(r.sum), hw::wgmma_keep(r.sum_values);
+    if (!Shape::splits) hw::wgmma_keep(r.gradients), hw::wgmma_keep(r.weights);
 }
-
-/* Starts dv += weights . moving_dp and dq or dk += gradients . moving. */
+/* Starts dv += weights . moving_dp and dk += gradients . moving. */
 template <class T, class Shape> ATTN__DEVICE void add_grads(const grad_tile &t, grad_registers<Shape> &r)
 {
     keep_grads(r);
     hw::wgmma_fence();
-    ATTN__UNROLL for (int k = 0; k < Shape::part / 16 * Shape::values; k++)
+    ATTN__UNROLL for (int k = 0; k < Shape::part / 16; k++)
         hw::wgmma<T, Shape::v, true>(r.sum_values, r.weights[k], wgmma_desc(t.moving_dp + wgmma_down(k)), true);
-    ATTN__UNROLL for (int k = 0; k < Shape::part / 16 * Shape::scores; k++)
+    ATTN__UNROLL for (int k = 0; k < Shape::part / 16; k++)
         hw::wgmma<T, Shape::qk, true>(r.sum, r.gradients[k], wgmma_desc(t.moving + wgmma_down(k)), true);
     hw::wgmma_commit();
 }
 
-/* With OF_ALL, the gradients of scores to where both consumers read them, */
+/* The gradients of scores to where both consumers read them, and where they split columns the weights, behind them */
 template <class Shape>
 ATTN__DEVICE void leave_gradients(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
                                   const grad_registers<Shape> &r)
 {
-    ATTN__UNROLL for (int k = 0; k < Shape::part / 16; k++)
-        hw::stmatrix(t.gradients + chunk_of((hw::warp() - 4) * 16 + hw::lane() % 16,
-                                            t.first / 8 + 2 * k + hw::lane() / 16, Shape::rows), r.gradients[k]);
+    const int lane = hw::lane_anew(), row = warp_row<Shape>() + lane % 16, chunk = t.first / 8 + lane / 16;
+    ATTN__UNROLL for (int k = 0; k < Shape::part / 16; k++) {
+        const uint32_t to = t.gradients + chunk_of(row, chunk + 2 * k, Shape::rows);
+        hw::stmatrix(to, r.gradients[k]);
+        if (Shape::splits) hw::stmatrix(to + Shape::left, r.weights[k]);
+    }
     hw::fence_async();
     hw::sync_warp();
     if (c.elected) hw::mbarrier_arrive(at.left + t.slot);
 }
-/* the start of their product, when both have left theirs, with this consumer's columns of k; and its sum to those in
-   the workspace. */
-template <class T, class Shape>
-ATTN__DEVICE void start_dq(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
-                           float (&dq)[Shape::half_dq / 2])
+/* N of them */
+template <int From, int N, int M> ATTN__DEVICE float (&numbers_from(float (&of)[M]))[N]
 {
-    const uint32_t right = wgmma_tile(fixed_rows(at, c), Shape::rows) +
-                           wgmma_along(c.number * Shape::half_dq / 16, Shape::rows);
-    hw::mbarrier_wait(at.left + t.slot, t.phase);
-    hw::wgmma_keep(dq);
+    return reinterpret_cast<float (&)[N]>(of[From]);
+}
+/* d += 16 columns of a left operand . 16 rows of a tile of Rows: this consumer's half of its columns */
+template <class T, int Columns, int Rows, bool TransposeA>
+ATTN__DEVICE void multiply_half(float (&d)[half_columns<Columns>::numbers], uint64_t left, uint32_t right, int consumer,
+                                bool adds)
+{
+    typedef half_columns<Columns> half;
+    if constexpr (half::whole != 0)
+        hw::wgmma<T, half::whole, TransposeA, true>(
+            numbers_from<0, half::whole / 2>(d), left,
+            wgmma_desc(right + wgmma_along(half::first(consumer) / 16, Rows)), adds);
+    if constexpr (half::rest != 0)
+        hw::wgmma<T, half::rest, TransposeA, true>(
+            numbers_from<half::whole / 2, half::rest / 2>(d), left,
+            wgmma_desc(right + wgmma_along(half::first_of_rest(consumer) / 16, Rows)), adds);
+}
+/* Starts dv and dk of these columns, of all queries. */
+template <class T, class Shape>
+ATTN__DEVICE void add_halves(const grad_places<Shape> &at, const grad_consumer &c, uint32_t tile,
+                             grad_registers<Shape> &r)
+{
+    constexpr int rows = Shape::rows, part = Shape::part;
+    keep_grads(r);
     hw::wgmma_fence();
-    ATTN__UNROLL for (int k = 0; k < Shape::rows / 16; k++)
-        hw::wgmma<T, Shape::half_dq, true, true>(dq, wgmma_desc(wgmma_tile(t.gradients, Shape::rows) + wgmma_down(k)),
-                                                 wgmma_desc(right + wgmma_down(k)), k != 0);
+    ATTN__UNROLL for (int k = 0; k < Shape::moving / 16; k++) {
+        const grad_tile t = grad_tile_at(at, c, tile, k * 16 / part);
+        const uint32_t down = wgmma_down(k % (part / 16)), left = wgmma_tile(t.gradients, rows) + wgmma_along(k, rows);
+        multiply_half<T, Shape::v, part, false>(r.sum_values, wgmma_desc(left + (Shape::left >> 4)),
+                                                t.moving_dp + down, c.number, true);
+        multiply_half<T, Shape::qk, part, false>(r.sum, wgmma_desc(left), t.moving + down, c.number, true);
+    }
     hw::wgmma_commit();
 }
-/* A softcap makes scores of infinite keys finite, and their gradients -0: dq becomes NaN where such a pair is not
-   excluded. One key after the other: rare. */
+/* The NaN guard there, when both have left what they have: pairs, which begin there, count whose number is not +0. */
+template <class T, class Shape, int Columns>
+ATTN__DEVICE void guard_half(float (&d)[half_columns<Columns>::numbers], uint32_t pairs, uint32_t tile, int consumer)
+{
+    typedef half_columns<Columns> half;
+    constexpr int part = Shape::part, bytes = tile_bytes<part, Columns>;
+    const int thread = hw::thread() - 128, many = hw::threads() - 128;
+    bool some = false;
+    ATTN__LOOP for (int n = 0; n < Shape::parts; n++)
+        some = has_nonfinite<T, part, Columns>(tile + n * bytes, thread, many) || some;
+    if (!hw::barrier_or(GUARD, many, some)) return;
+    ATTN__LOOP for (int n = 0; n < Shape::parts; n++) {
+        const auto find = [&](int row, bool (&counts)[2]) {
+            const int query = n * part + row;
+            ATTN__UNROLL for (int e = 0; e < 2; e++) {
+                const uint32_t two = hw::load_shared_word(
+                    pairs + chunk_of(grad_row<Shape>() + 8 * e, query / 8, Shape::rows) + query % 8 / 2 * 4);
+                counts[e] = (two >> 16 * (query % 2) & 0xffff) != 0;
+            }
+        };
+        if constexpr (half::whole != 0)
+            mark_where<T, half::whole, part>(numbers_from<0, half::whole / 2>(d), tile + n * bytes, 0, part, find,
+                                             half::first(consumer));
+        if constexpr (half::rest != 0)
+            mark_where<T, half::rest, part>(numbers_from<half::whole / 2, half::rest / 2>(d), tile + n * bytes, 0, part,
+                                            find, half::first_of_rest(consumer));
+    }
+    ATTN__LOOP for (int n = 0; n < Shape::parts; n++) clear_slot<T, Columns, part>(tile + n * bytes);
+}
 template <class T, class Shape>
-ATTN__DEVICE void mark_dq(float (&dq)[Shape::half_dq / 2], const params &p, const grad_consumer &c, uint32_t gradients)
+ATTN__DEVICE void guard_halves(const grad_consumer &c, const grad_tile &first, uint32_t flags, grad_registers<Shape> &r)
+{
+    const int consumer = hw::anew(c.number);            /* what is made of it is not kept */
+    if (flags & NONFINITE_DP)
+        guard_half<T, Shape, Shape::v>(r.sum_values, first.gradients + Shape::left, tile_address(first.moving_dp),
+                                       consumer);
+    if (flags & NONFINITE_MOVING)
+        guard_half<T, Shape, Shape::qk>(r.sum, first.gradients, tile_address(first.moving), consumer);
+}
+/* The start of dq, when both have left theirs, with this consumer's columns of k; and its sum to those in the
+   workspace. */
+template <class T, class Shape>
+ATTN__DEVICE void start_dq(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
+                           float (&dq)[Shape::half_dq::numbers])
+{
+    constexpr int rows = Shape::rows;
+    const uint32_t right = wgmma_tile(fixed_rows(at, c), rows), left = wgmma_tile(t.gradients, rows);
+    hw::wgmma_keep(dq);
+    hw::wgmma_fence();
+    ATTN__UNROLL for (int k = 0; k < rows / 16; k++)
+        multiply_half<T, Shape::columns_dq, rows, true>(dq, wgmma_desc(left + wgmma_down(k)), right + wgmma_down(k),
+                                                        c.number, k != 0);
+    hw::wgmma_commit();
+}
+/* Its sums to those of the workspace, where this thread has four numbers of each eight columns; first: stored there */
+template <class Shape>
+ATTN__DEVICE void add_dq(float *to, const float (&dq)[Shape::half_dq::numbers], int consumer, bool first)
+{
+    ATTN__UNROLL for (int j = 0; j < Shape::half_dq::numbers; j += 4) {
+        const float four[4] = {dq[j], dq[j + 1], dq[j + 2], dq[j + 3]};
+        const int column = Shape::half_dq::column(consumer, j);
+        const bool exists = Shape::qk == Shape::columns_dq || column < Shape::qk;   /* the last panel of 96 has 32 */
+        if (exists) add_part(to + column * Shape::moving, four, first);
+    }
+}
+/* A softcap makes scores of infinite keys finite, and their gradients -0: what was added becomes NaN where such a pair
+   is not excluded. One key after the other: rare. */
+template <class T, class Shape>
+ATTN__DEVICE void mark_dq(float *to, const params &p, const grad_consumer &c, uint32_t gradients)
 {
     uint32_t task[4], found = 0;
     hw::load_shared(task, c.task);
-    const int query = hw::warp() % 4 * 16 + hw::lane() / 4, column = c.number * Shape::half_dq + hw::lane() % 4 * 2;
+    const int query = hw::warp() % 4 * 16 + hw::lane() / 4, own = hw::lane() % 4 * 2;
     ATTN__LOOP for (int key = 0; key < Shape::rows; key++) {
         bool counts[2];
         if (key % 32 == 0)                              /* each lane looks at one of 32 */
@@ -9719,22 +9769,30 @@ ATTN__DEVICE void mark_dq(float (&dq)[Shape::half_dq / 2], const params &p, cons
                                                       query % 8 / 2 * 4);
             counts[e] = (two >> 16 * (query % 2) & 0xffff) != 0;
         }
-        each_number<T>(p, task, (int)task[2] + key, [&](int of_key, float number) {
-            if (is_finite(number)) return;
-            ATTN__UNROLL for (int j = 0; j < Shape::half_dq / 2; j++)
-                if (counts[j / 2 % 2] && of_key == column + j / 4 * 8 + j % 2) dq[j] = float_of(0x7fc00000u);
+        each_number<T>(p, task, (int)task[2] + key, [&](int column, float number) {
+            const int x = column % 8 - own;
+            if (is_finite(number) || x / 2 || x < 0 || !Shape::half_dq::has(c.number, column)) return;
+            ATTN__UNROLL for (int e = 0; e < 2; e++)
+                if (counts[e])
+                    hw::add_to_global(to + column / 8 * (Shape::moving * 8) + 2 * e + x, float_of(0x7fc00000u));
         });
     }
 }
-template <class Shape>
-ATTN__DEVICE void add_dq(float *to, const float (&dq)[Shape::half_dq / 2], int consumer, bool first)
+/* When it is the block's turn, and that it is over */
+template <class T, class Shape>
+ATTN__DEVICE void finish_dq(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_consumer &c,
+                            const grad_tile &t, uint32_t flags, uint32_t place,
+                            const float (&dq)[Shape::half_dq::numbers])
 {
-    constexpr int half = Shape::half_dq;
-    ATTN__UNROLL for (int j = 0; j < half / 8; j++) {
-        const float four[4] = {dq[4 * j], dq[4 * j + 1], dq[4 * j + 2], dq[4 * j + 3]};
-        const bool exists = half + 8 * j < Shape::qk || consumer == 0;      /* the last panel of 96 has 32 */
-        if (exists) add_part(to + j * 512, four, first);
+    const params &p = m.g.p;
+    float *const to = dq_part<Shape>(m, place);
+    if (m.g.turns) hw::mbarrier_wait(at.turn + t.slot, t.phase);
+    if (p.dq.rank) {
+        add_dq<Shape>(to, dq, c.number, m.g.turns && flags >> TURN_AT == 0);
+        if (Shape::extra && (flags & NONFINITE_INSIDE) && p.softcap != 0.0f) mark_dq<T, Shape>(to, p, c, t.gradients);
     }
+    hw::sync_warp();
+    if (m.g.turns && c.elected) hw::mbarrier_arrive(at.added + t.slot);
 }
 
 /* What came with a tile is done with. */
@@ -9743,40 +9801,24 @@ ATTN__DEVICE void release_tile(const grad_places<Shape> &at, const grad_consumer
 {
     hw::sync_warp();
     if (c.elected) hw::mbarrier_arrive(at.moving_empty + t.slot);
-    if (Shape::values && c.elected) hw::mbarrier_arrive(at.dp_empty + t.slot_dp);
 }
 
-/* A tile: its products, and what it adds to the sums. True if it is the last of its task. */
+/* A tile, part by part: its products, what it adds to the sums, and dq. True if it is the last of its task. With
+   starts_early s of the tile is there already: that of the next tile is started before what this one adds to dq, which
+   needs what both consumers leave, so that one may be half a tile ahead, and while it is at work with its numbers, the
+   tensor cores have products of the other. (After the last tile it is s of this one again, which nobody reads, and
+   whose slot may be filled meanwhile: the compiler lets products run beside other work only where they are started on
+   every way.) dq is found, and not added, where it isn't wanted: calls for dk and dv alone are rare. */
 template <class T, class Shape>
-ATTN__DEVICE bool grads_of_moving(const params &p, const grad_places<Shape> &at, const grad_consumer &c,
-                                  const grad_tile &t, grad_registers<Shape> &r)
-{
-    const query_positions at_tile = grad_products<T>(p, at, c, t, r);
-    const uint32_t flags = hw::load_shared_word(t.words);
-    grad_weights<T>(p, c, t, flags, at_tile, r);
-    add_grads<T>(t, r);
-    hw::wgmma_wait<0>();
-    keep_grads(r);
-    release_tile(at, c, t);
-    return (flags & LAST) != 0;
-}
-
-/* With OF_ALL: the same, part by part, and dq. With starts_early s of the tile is there already: that of the next tile
-   is started before what this one adds to dq, which needs what both consumers leave, so that one may be half a tile
-   ahead, and while it is at work with its numbers, the tensor cores have products of the other. (After the last tile it
-   is s of this one again, which nobody reads, and whose slot may be filled meanwhile: the compiler lets products run
-   beside other work only where they are started on every way.) dq is found, and not added, where it isn't wanted: calls
-   for dk and dv alone are rare. */
-template <class T, class Shape>
-ATTN__DEVICE bool all_grads_of_moving(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_consumer &c,
-                                      uint32_t tile, grad_registers<Shape> &r)
+ATTN__DEVICE bool grads_of_moving(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_consumer &c,
+                                  uint32_t tile, grad_registers<Shape> &r)
 {
     constexpr bool early = starts_early<Shape>;
     static_assert(!early || Shape::parts == 1, "s of the next tile has a place");
     const params &p = m.g.p;
     const grad_tile t = grad_tile_at(at, c, tile);
     uint32_t flags = 0;
-    float dq[Shape::half_dq / 2];
+    float dq[Shape::half_dq::numbers];
     ATTN__LOOP for (int n = 0; n < Shape::parts; n++) {
         const grad_tile part = grad_tile_at(at, c, tile, n);
         const query_positions at_part = grad_products<T>(p, at, c, part, r);
@@ -9789,20 +9831,75 @@ ATTN__DEVICE bool all_grads_of_moving(const hopper_grad_work &m, const grad_plac
         keep_grads(r);
     }
     const uint32_t place = hw::load_shared_word(t.words + 12);
-    const bool first = m.g.turns && flags >> TURN_AT == 0;
     release_tile(at, c, t);
+    hw::mbarrier_wait(at.left + t.slot, t.phase);
     start_dq<T>(at, c, t, dq);
     hw::wgmma_wait<0>();
     hw::wgmma_keep(dq);
     if (early) hw::wgmma_keep(r.s);
     if (early && holds_fixed<Shape>) hw::wgmma_keep(r.held);
-    if (Shape::extra && (flags & NONFINITE_INSIDE) && p.softcap != 0.0f) mark_dq<T, Shape>(dq, p, c, t.gradients);
-    float *const to = dq_part<Shape>(m, place);
-    if (m.g.turns) hw::mbarrier_wait(at.turn + t.slot, t.phase);
-    if (p.dq.rank) add_dq<Shape>(to, dq, c.number, first);
-    hw::sync_warp();
-    if (m.g.turns && c.elected) hw::mbarrier_arrive(at.added + t.slot);
+    finish_dq<T>(m, at, c, t, flags, place, dq);
     return (flags & LAST) != 0;
+}
+/* The same where consumers split columns, each with its part of the tile. What dq comes to is added while products for
+   dv and dk run, which are found, too, where they aren't wanted. */
+template <class T, class Shape>
+ATTN__DEVICE bool halves_of_moving(const hopper_grad_work &m, const grad_places<Shape> &at, const grad_consumer &c,
+                                   uint32_t tile, grad_registers<Shape> &r)
+{
+    static_assert(Shape::parts == Shape::consumers, "each has its part");
+    const grad_tile part = grad_tile_at(at, c, tile, c.number);
+    const query_positions at_part = grad_products<T>(m.g.p, at, c, part, r);
+    const uint32_t flags = hw::load_shared_word(part.words), place = hw::load_shared_word(part.words + 12);
+    float dq[Shape::half_dq::numbers];
+    grad_weights<T>(m.g.p, c, part, flags, at_part, r);
+    leave_gradients(at, c, part, r);
+    hw::mbarrier_wait(at.left + part.slot, part.phase);
+    if (flags & EDGE) guard_halves<T>(c, grad_tile_at(at, c, tile), flags, r);
+    start_dq<T>(at, c, part, dq);
+    add_halves<T>(at, c, tile, r);
+    hw::wgmma_wait<1>();
+    hw::wgmma_keep(dq);
+    finish_dq<T>(m, at, c, part, flags, place, dq);
+    hw::wgmma_wait<0>();
+    keep_grads(r);
+    release_tile(at, c, part);
+    return (flags & LAST) != 0;
+}
+
+/* dk and dv of a thread's keys */
+template <class T, int Columns>
+ATTN__DEVICE void store_half(const params &p, const attn__array &to, const float (&d)[half_columns<Columns>::numbers],
+                             const tile_row (&keys)[2], int64_t columns, float factor, bool adds, int consumer)
+{
+    typedef half_columns<Columns> half;
+    const float factors[2] = {factor, factor};
+    const auto from = [&](int column) {
+        attn__array a = to;
+        a.data = (char *)a.data + column * (a.type == ATTN_F32 ? 4 : 2);
+        return a;
+    };
+    auto &numbers = const_cast<float (&)[half::numbers]>(d);
+    if constexpr (half::whole != 0)
+        store_rows<T, half::whole, true>(from(half::first(consumer)), numbers_from<0, half::whole / 2>(numbers), keys,
+                                         p.keys, columns - half::first(consumer), factors, adds);
+    if constexpr (half::rest != 0)
+        store_rows<T, half::rest, true>(from(half::first_of_rest(consumer)),
+                                        numbers_from<half::whole / 2, half::rest / 2>(numbers), keys, p.keys,
+                                        columns - half::first_of_rest(consumer), factors, adds);
+}
+template <class T, class Shape>
+ATTN__DEVICE void store_sums(const params &p, const grad_registers<Shape> &r, const tile_row (&keys)[2], int consumer)
+{
+    if constexpr (!Shape::splits) store_dk_dv<T, Shape::qk, Shape::v, true, true>(p, r.sum, r.sum_values, keys);
+    else {
+        if (p.dk.rank)
+            store_half<T, Shape::qk>(p, p.dk, r.sum, keys, p.size_q, p.scale, (p.accumulate & ATTN_GRAD_K) != 0,
+                                     consumer);
+        if (p.dv.rank)
+            store_half<T, Shape::v>(p, p.dv, r.sum_values, keys, p.size_v, 1.0f, (p.accumulate & ATTN_GRAD_V) != 0,
+                                    consumer);
+    }
 }
 
 /* A consumer: a warpgroup with 64 rows of each task. */
@@ -9819,7 +9916,7 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         hw::mbarrier_wait(at.fixed_full + c.slot, started / Shape::fixed_slots & 1);
         hw::load_shared(of_task, c.task);
         if (of_task[0] == NO_TASK) break;
-        if (Shape::all && (of_task[3] & NONFINITE)) clear_slot<T, Shape::qk, Shape::rows>(fixed_rows(at, c));
+        if (of_task[3] & NONFINITE) clear_slot<T, Shape::qk, Shape::rows>(fixed_rows(at, c));
         start_grads(at, c, r);
         if constexpr (starts_early<Shape>)
             if (!(of_task[3] & NO_TILES)) {
@@ -9828,16 +9925,16 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
                 hw::wgmma_keep(r.s);
             }
         ATTN__LOOP for (bool last = (of_task[3] & NO_TILES) != 0; !last; tile++) {
-            if constexpr (Shape::all) last = all_grads_of_moving<T>(m, at, c, tile, r);
-            else last = grads_of_moving<T>(p, at, c, grad_tile_at(at, c, tile), r);
+            if constexpr (Shape::splits) last = halves_of_moving<T>(m, at, c, tile, r);
+            else last = grads_of_moving<T>(m, at, c, tile, r);
         }
+        tile_row keys[2];
         hw::load_shared(of_task, c.task);
-        set_places(r.rows, (int)of_task[0], (int)of_task[1], (int)of_task[2] + grad_row());
-        if (p.ragged) own_places(p, r.rows, !Shape::queries);
+        set_places(keys, (int)of_task[0], (int)of_task[1], (int)of_task[2] + grad_row<Shape>());
+        if (p.ragged) own_places(p, keys, true);
         hw::sync_warp();
         if (c.elected) hw::mbarrier_arrive(at.fixed_empty + c.slot);
-        if (Shape::queries) store_dq<T, Shape::qk>(p, r.sum, r.rows);
-        else store_dk_dv<T, Shape::qk, Shape::v, Shape::scores, Shape::values>(p, r.sum, r.sum_values, r.rows);
+        store_sums<T>(p, r, keys, c.number);
     }
 }
 
@@ -9850,17 +9947,19 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
     const grad_places<shape> at = grad_places_in<shape>(shared);
     if (hw::thread() == 0) {
         init_slots(at.fixed_full, at.fixed_empty, shape::fixed_slots, 4 * shape::consumers);
-        init_slots(at.moving_full, at.moving_empty, 2, 4 * shape::consumers + 2 * (shape::all && m.g.turns));
-        if (shape::all) init_slots(at.turn, at.added, 2, 4 * shape::consumers);
-        for (int n = 0; n < 2 * shape::all; n++) hw::mbarrier_init(at.left + n, 4 * shape::consumers * shape::parts);
-        init_slots(at.dp_full, at.dp_empty, 2, 4 * shape::consumers);
+        init_slots(at.moving_full, at.moving_empty, 2, 4 * shape::consumers + 2 * (m.g.turns != NULL));
+        init_slots(at.turn, at.added, 2, 4 * shape::consumers);
+        for (int n = 0; n < 2; n++) {
+            hw::mbarrier_init(at.dp_full + n, 1);                   /* their slots are empty when the tile's is */
+            hw::mbarrier_init(at.left + n, 4 * shape::consumers * (shape::splits ? 1 : shape::parts));
+        }
         hw::mbarrier_fence_init();
     }
     hw::sync();
     if (hw::warp() < 4) {
         hw::setmaxnreg_dec<shape::registers_producer>();
         if (hw::warp() == 0) hopper_grad_load(m, at);
-        else if (shape::all) keep_turns(m, at);
+        else keep_turns(m, at);
     } else {
         hw::setmaxnreg_inc<shape::registers_consumer>();
         hopper_grad_multiply<T>(m, at);
@@ -9949,29 +10048,12 @@ template <class Heads, class... More, class F> bool with_heads(const params &p, 
     return true;
 }
 
-/* One kernel for all gradients, which finds those that are wanted; or one for each, where their sums do not fit in the
-   registers together: of 192 and 128 columns dk and dv have 160 of a thread's 232, the scores and their gradients 64.
-   Nor is there room then for what Extra computes. */
-template <class Heads> constexpr bool hopper_has_all = Heads::qk <= 128;
-template <class Heads> constexpr bool hopper_grads_with_extra = hopper_has_all<Heads> && Heads::all;
-inline bool hopper_sweeps_once(const params &p)
-{
-    bool once = false;
-    with_heads(p, hopper_heads(), [&](auto heads) { once = hopper_has_all<decltype(heads)>; });
-    return once;
-}
-
 template <class T, class Heads, class F> void each_hopper_gradient(F f)
 {
-    if constexpr (hopper_has_all<Heads>) f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_ALL>>);
-    else {
-        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_QUERIES>>);
-        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_KEYS>>);
-        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_VALUES>>);
-    }
-    if constexpr (hopper_grads_with_extra<Heads>) {
-        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_ALL, true>>);
-        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, OF_ALL, true, true>>);
+    f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads>>);
+    if constexpr (Heads::all) {
+        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, true>>);
+        f((const void *)hopper_grad_kernel<T, hopper_grad_shape<Heads, true, true>>);
     }
 }
 template <class F> void each_hopper_kernel(head_pairs<>, F f)
@@ -10106,9 +10188,6 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     ATTN__WANT(d.compiled >= 90, "compiled without sm_90a: add -gencode=arch=compute_90a,code=sm_90a");
     if (const char *const why = mma_covers_as(p, d, backward, IN_STAGE_3)) return why;
     ATTN__WANT(with_heads(p, hopper_heads(), [](auto) {}), "a head size beyond those of ATTN_CUDA_HOPPER_DIMS");
-    ATTN__WANT(!backward || !has_extra(p) || hopper_sweeps_once(p),
-               "gradients by a kernel of a head size above 128, with a bias, a mask, dropout, softcap, ALiBi, d_scale "
-               "or a scale that is not positive");
     ATTN__WANT(!backward || p.stats.rank || !has_both_kinds(p) || !has_starts(p) || mma_has_starts(p),
                "stats of entries with starts, for which stage 2 has no kernel of this head size");
     ATTN__WANT(backward || !has_both_kinds(p),
@@ -10128,7 +10207,7 @@ static const char *hopper_covers(const params &p, const device &d, bool backward
     with_hopper_shape(p, [&](auto shape) {
         typedef decltype(shape) Shape;
         rows = backward ? grad_part(asks(p, EACH_PAIR), Shape::qk) : Shape::rows;
-        keys = backward ? grad_box_of_keys(Shape::qk) : rows_of_box(p, Shape::keys);
+        keys = backward ? grad_keys(Shape::qk) : rows_of_box(p, Shape::keys);
     });
     ATTN__WANT(can_map(p, d, MAP_Q, rows, backward ? 0 : hopper_packed(p, d, rows)) && can_map(p, d, MAP_K, keys) &&
                can_map(p, d, MAP_V, keys) && (!backward || can_map(p, d, MAP_D_OUT, rows)),
@@ -10236,29 +10315,32 @@ static cudaError_t hopper_forward(const params &p, const device &dev, const queu
     return forward_with_pairs(p, hopper_forward_rows, dev, stream);
 }
 
+/* Keys of a block of the backward, and columns of the sums of dq in the workspace */
+struct grad_sizes { int keys, columns; };
+inline grad_sizes grad_sizes_of(const params &p)
+{
+    grad_sizes sizes = {GRAD_ROWS, 0};
+    with_heads(p, hopper_heads(), [&](auto heads) {
+        typedef decltype(heads) Heads;
+        sizes = {grad_keys(Heads::qk), Heads::panels_qk};
+    });
+    return sizes;
+}
 static int64_t hopper_grad_layout(const params &p, unsigned char *at, hopper_grad_work *m)
 {
-    const int64_t tiles_k =
-        p.packed_keys ? most_packed_tiles(p, GRAD_ROWS, true) : (p.keys + GRAD_ROWS - 1) / GRAD_ROWS;
-    const int64_t tiles = padded_queries(p, GRAD_ROWS) / GRAD_ROWS;
-    const int64_t rows = batch_of_rows(p) * p.heads * tiles + batch_of_keys(p) * p.heads_kv * tiles_k;
-    const int64_t flags = (rows * (GRAD_ROWS / 32) * (int64_t)sizeof(int) + 255) / 256 * 256;
+    const int keys = grad_sizes_of(p).keys;
+    const int64_t tiles_k = p.packed_keys ? most_packed_tiles(p, keys, true) : (p.keys + keys - 1) / keys;
+    const int64_t rows = batch_of_rows(p) * p.heads * padded_queries(p, GRAD_ROWS) +
+                         batch_of_keys(p) * p.heads_kv * tiles_k * keys;
+    const int64_t flags = (rows / 32 * (int64_t)sizeof(int) + 255) / 256 * 256;
     const int64_t bytes = flags + mask_layout(p, at ? at + flags : NULL, m ? &m->let : NULL);
-    const int64_t all = bytes + grad_layout(p, GRAD_ROWS, GRAD_MOVING, hopper_sweeps_once(p), at ? at + bytes : NULL,
+    const int64_t all = bytes + grad_layout(p, GRAD_ROWS, keys, GRAD_MOVING, true, at ? at + bytes : NULL,
                                             m ? &m->g : NULL);
     if (m) {
         m->nonfinite = (int *)(void *)at;
-        m->padded_keys = tiles_k * GRAD_ROWS;
+        m->padded_keys = tiles_k * keys;
     }
     return all;
-}
-
-/* Columns of the sums of dq in the workspace */
-inline int dq_columns(const params &p)
-{
-    int columns = 0;
-    with_heads(p, hopper_heads(), [&](auto heads) { columns = decltype(heads)::panels_qk; });
-    return columns;
 }
 
 /* With few keys or queries, and without data for arrays of which there is no tensor map, stage 2 runs: what is enough
@@ -10272,25 +10354,13 @@ static int64_t hopper_workspace(const params &p, const device &dev, bool backwar
     if (backward && !p.stats.rank && (smaller || hopper_covers(forward, dev, false)) &&
         behind < mma_forward_workspace(forward, dev, smaller))
         behind = mma_forward_workspace(forward, dev, smaller);
-    if (backward && hopper_sweeps_once(p)) {
-        const int64_t sums = dq_bytes(p, GRAD_ROWS, dq_columns(p));
+    if (backward) {
+        const int64_t sums = dq_bytes(p, GRAD_ROWS, grad_sizes_of(p).columns);
         if (behind < sums) behind = sums;
     }
     if (backward && behind < pair_sums_bytes(p)) behind = pair_sums_bytes(p);
     bytes += behind + (backward ? 0 : stats_bytes(p));
     return bytes > of_stage_2 ? bytes : of_stage_2;
-}
-
-template <class T, class shape>
-int hopper_grad_run(hopper_grad_work &m, const device &dev, const queue &stream)
-{
-    const params &p = m.g.p;
-    m.g.order = task_order_of(p, !shape::queries, shape::rows, 0, m.g.turns != NULL);
-    m.tasks = (int)(shape::queries ? batch_of_rows(p) * p.heads : batch_of_keys(p) * p.heads_kv) * m.g.order.tiles;
-    const int error = launch(hopper_grad_kernel<T, shape>, m.tasks < dev.processors ? m.tasks : dev.processors,
-                             GRAD_THREADS, shape::shared_bytes, stream, m);
-    if (m.g.tickets) m.g.tickets++;             /* the next kernel's */
-    return error;
 }
 
 /* Stage 2's where stage 3 has none. Where entries have starts, few queries are no reason: it has to take them, too. */
@@ -10302,16 +10372,16 @@ static forward_fn *forward_for_stats(const params &p, const device &dev)
 template <class T, class Heads, bool Extra, bool Pairs>
 int hopper_backward_as(const params &p, const device &dev, const queue &stream)
 {
-    constexpr int part = grad_part(Pairs, Heads::qk), box = grad_box_of_keys(Heads::qk);
+    typedef hopper_grad_shape<Heads, Extra, Pairs> shape;
     hopper_grad_work m;
     int error;
     hopper_grad_layout(p, (unsigned char *)p.workspace, &m);
-    if (!map_rows(p, dev, MAP_Q, part, &m.q) || !map_rows(p, dev, MAP_D_OUT, part, &m.d_out) ||
-        !map_rows(p, dev, MAP_K, box, &m.k) || !map_rows(p, dev, MAP_V, box, &m.v))
+    if (!map_rows(p, dev, MAP_Q, shape::part, &m.q) || !map_rows(p, dev, MAP_D_OUT, shape::part, &m.d_out) ||
+        !map_rows(p, dev, MAP_K, shape::rows, &m.k) || !map_rows(p, dev, MAP_V, shape::rows, &m.v))
         return (int)cudaErrorInvalidValue;                      /* hopper_covers has made these maps */
     m.g.unit = Extra ? 1.0f : LOG2E;
     error = find_stats(m.g, p.stats.rank ? NULL : forward_for_stats(p, dev), dev, stream);
-    if (!error) error = fill_tables(m.g, GRAD_ROWS, stream);
+    if (!error) error = fill_tables(m.g, stream);
     if (!error) error = clear_fronts(p, stream);
     if (m.let.some && !error) error = fill_mask_tiles(p, m.let, stream);
     if (!error) {
@@ -10320,19 +10390,16 @@ int hopper_backward_as(const params &p, const device &dev, const queue &stream)
         error = run(hopper_grad_prepare<T>, parts, stream, m);
     }
     if (!error) error = find_sinks(m.g, stream);
-    if constexpr (hopper_has_all<Heads>) {
-        const dq_layout dq = {GRAD_MOVING, Heads::panels_qk, 1};
-        const auto sums = [&] {
-            return hopper_grad_run<T, hopper_grad_shape<Heads, OF_ALL, Extra, Pairs>>(m, dev, stream);
-        };
-        m.g.dq = dq;
-        if (!error && p.dq.rank) error = sweep_once<T>(m.g, stream, sums);
-        else if (!error && (p.dk.rank || p.dv.rank)) error = sums();
-    } else {
-        if (!error && p.dq.rank) error = hopper_grad_run<T, hopper_grad_shape<Heads, OF_QUERIES>>(m, dev, stream);
-        if (!error && p.dk.rank) error = hopper_grad_run<T, hopper_grad_shape<Heads, OF_KEYS>>(m, dev, stream);
-        if (!error && p.dv.rank) error = hopper_grad_run<T, hopper_grad_shape<Heads, OF_VALUES>>(m, dev, stream);
-    }
+    const dq_layout dq = {GRAD_MOVING, Heads::panels_qk, 1};
+    const auto sums = [&] {
+        m.g.order = task_order_of(p, true, shape::rows, 0, m.g.turns != NULL);
+        m.tasks = (int)(batch_of_keys(p) * p.heads_kv) * m.g.order.tiles;
+        return launch(hopper_grad_kernel<T, shape>, m.tasks < dev.processors ? m.tasks : dev.processors, GRAD_THREADS,
+                      shape::shared_bytes, stream, m);
+    };
+    m.g.dq = dq;
+    if (!error && p.dq.rank) error = sweep_once<T>(m.g, stream, sums);
+    else if (!error && (p.dk.rank || p.dv.rank)) error = sums();
     return error ? error : find_pair_sums(p, m.g, GRAD_MOVING, stream);
 }
 static cudaError_t hopper_backward(const params &p, const device &dev, const queue &stream)
@@ -10343,7 +10410,7 @@ static cudaError_t hopper_backward(const params &p, const device &dev, const que
         error = with_type(p.q.type, [&](auto type) {
             typedef decltype(type) T;
             if constexpr (ATTN_CUDA_GRADIENTS) {
-                constexpr bool extra = hopper_grads_with_extra<Heads>;
+                constexpr bool extra = Heads::all;
                 return asks(p, EACH_PAIR) ? hopper_backward_as<T, Heads, extra, extra>(p, dev, stream)
                        : has_extra(p)     ? hopper_backward_as<T, Heads, extra, false>(p, dev, stream)
                                           : hopper_backward_as<T, Heads, false, false>(p, dev, stream);
@@ -10393,9 +10460,8 @@ namespace attn__gpu {
          with options          384      100, 132, 196  (NaN guard)                   232 / 40
            of 192 and 128      384      180
            for each pair       384      68, 132, 196
-       hopper_grad_kernel      384      131, 227       18 mbarriers, GUARD           224 / 56,  FA3 backward
-                                                                                     232 / 40
-         above 128 columns     384      163 to 227     10 or 12 mbarriers, GUARD     224 / 56   dQ; dK; dV
+       hopper_grad_kernel      384      131, 227, 227  14 or 16 mbarriers, GUARD     224 / 56,  FA3 backward
+         of 192 and 128, 192   384      195, 227                                     232 / 40
        store_rows              128      none           none                          96         append to a cache
        rotate                  128      none           none                          113        rotary
 
@@ -11009,7 +11075,7 @@ extern "C" const char *attn__cuda_stage(const attn__call *c, int n, const char *
     attn__gpu::without_codes(call.p, NULL);
     *why = s->covers(call.p, call.dev, call.backward);
     if (!call.backward || *why) return s->name;
-    if (s->backward == attn__gpu::hopper_backward && attn__gpu::hopper_sweeps_once(call.p))
+    if (s->backward == attn__gpu::hopper_backward)
         return "stage 3, wgmma, gradients in one sweep";
     if (s->backward == attn__gpu::mma_backward && attn__gpu::mma_sweeps_once(call.p))
         return "stage 2, mma.sync, gradients in one sweep";

@@ -110,13 +110,13 @@ static job decode(int page, bool codes, int groups) {
     j.d.stream = stream;
     return j;
 }
-/* The last 512 tokens of each of these texts */
-static job prefill(int page) {
+/* The last tokens of each of these texts, 512 or fewer */
+static job prefill(int page, int64_t tokens = 512, bool codes = false) {
     static void *small[2];
-    job j = decode(page, false, 0);
+    job j = decode(page, codes, 1);
     for (int i = 0; i < 2 && !small[i]; i++) small[i] = random_halves((size_t)TEXTS * KV * GROUP * 512 * SIZE);
-    j.d.q = attn_view_typed(ATTN_BF16, small[0], 4, TEXTS, KV * GROUP, 512, SIZE);
-    j.d.out = attn_out_typed(ATTN_BF16, small[1], 4, TEXTS, KV * GROUP, 512, SIZE);
+    j.d.q = attn_view_typed(ATTN_BF16, small[0], 4, TEXTS, KV * GROUP, tokens, SIZE);
+    j.d.out = attn_out_typed(ATTN_BF16, small[1], 4, TEXTS, KV * GROUP, tokens, SIZE);
     j.d.causal = 1, j.d.align = ATTN_ALIGN_BOTTOM_RIGHT;
     return j;
 }
@@ -222,6 +222,8 @@ int main(int argc, char **argv) {
     row("decode, int8, a scale per row", decode(0, false, 0), decode(0, true, 1), bytes, false);
     row("decode, int8, a scale per 32", decode(0, false, 0), decode(0, true, 4), bytes, false);
     row("decode, int8, a scale per row, pages of 16", decode(0, false, 0), decode(16, true, 1), bytes, false);
+    row("decode of 8 tokens, int8", prefill(0, 8), prefill(0, 8, true), bytes, false);
+    row("decode of 16 tokens, int8", prefill(0, 16), prefill(0, 16, true), bytes, false);
     const double prefilled = 4.0 * SIZE * TEXTS * KV * GROUP * 512 * (KEYS - 256);
     row("prefill of 512, pages of 16", prefill(0), prefill(16), prefilled, false);
     row("prefill of 512, pages of 128", prefill(0), prefill(128), prefilled, false);

@@ -456,6 +456,11 @@ inline void land_stores() {
     for (const late_store &s : block->late) memcpy(s.to, s.words, s.bytes);
     block->late.clear();
 }
+/* What a thread has stored there comes before what it does there next. */
+inline void land_stores_at(const void *to) {
+    for (const late_store &s : block->late)
+        if ((const unsigned char *)to >= s.to && (const unsigned char *)to < s.to + s.bytes) return land_stores();
+}
 inline void store_late(void *to, const uint32_t *words, size_t bytes) {
     late_store s;
     s.to = (unsigned char *)to, s.bytes = bytes;
@@ -1070,7 +1075,6 @@ inline float flush(float x) { return fabsf(x) < 1.17549435e-38f ? copysignf(0.0f
 inline float ex2(float x) { return flush(exp2f(flush(x))); }
 inline float lg2(float x) { return flush(log2f(flush(x))); }
 inline float rcp(float x) { return flush(1.0f / flush(x)); }
-inline float tanh_approx(float x) { return tanhf(x); }
 inline float fma(float a, float b, float c) { return fmaf(a, b, c); }
 inline void biased(float &x, float a, float b) { x = b == -INFINITY ? b : fmaf(x, a, b); }
 /* Where the compiler may fuse: a product that it cannot see through. */
@@ -1330,7 +1334,10 @@ inline int tensor_map_make(tensor_map_encoder_fn encode, tensor_map *map, void *
 /* ---- tensor cores of a warpgroup */
 template <int N> inline void setmaxnreg_inc() { attn_emu::set_registers(N, true); }
 template <int N> inline void setmaxnreg_dec() { attn_emu::set_registers(N, false); }
-inline void add_to_global(float *to, float x) { *to += x; }
+inline void add_to_global(float *to, float x) {
+    attn_emu::land_stores_at(to);
+    *to += x;
+}
 inline void add_to_global(float *to, const float (&x)[4]) {
     if ((uintptr_t)to % 16) attn_emu::fail("red: an address that is not 16-byte aligned");
     for (int i = 0; i < 4; i++) to[i] += x[i];

@@ -561,7 +561,7 @@ static void sweep_of_all(const char *stage) {
         d.q = narrow(&d.q, ATTN_BF16), d.k = narrow(&d.k, ATTN_BF16), d.v = narrow(&d.v, ATTN_BF16);
         g.d_out = narrow(&above, ATTN_BF16);
         CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
-        check_sweep(d, &g, stage, size, size <= 128);
+        check_sweep(d, &g, stage, size, size <= 128 || fake_arch() == 90);
         if (n) continue;
         d.softcap = 3.0f;
         CHECK_STATUS(attn_forward(&d, 0), ATTN_OK);
@@ -809,7 +809,7 @@ static void check_planned(const attn_desc *d, const attn_grad *g, long made) {
 }
 static void fast_host_cost(void) {
     static const int heads[3] = {64, 128, 256};
-    static char workspace[1 << 18];
+    static char workspace[1 << 19];
     const int arch = fake_arch();
     if (fake_device() < 0) {
         test_skip("what is asked of a real device is not counted");
@@ -961,10 +961,12 @@ static void fast_read_codes(void) {
     for (int n = 0; n < 24; n++) {
         static const int queries[] = {2, 70, 1};
         const int type = n % 2 ? ATTN_F16 : ATTN_BF16, dim = n % 8 == 7 ? 40 : n % 8 > 4 ? 128 : 64;
-        const int rows = queries[n % 3], reads = rows <= 2 && dim != 40 && n % 6 != 5;
-        const int arch_now = rows == 70 || n % 5 ? 80 : 90;
+        const int alone = n % 12 == 9; /* heads: 64 rows are the most that are read so, and stage 3's fewest */
+        const int rows = alone ? 64 : n % 6 == 3 ? 31 : queries[n % 3];
+        const int reads = rows < 70 && dim != 40 && n % 6 != 5;
+        const int arch_now = !alone && (rows == 70 || n % 5) ? 80 : 90;
         const int64_t page = n % 4 ? test_int(1, 80) : test_int(1, 700), pages = n % 4 ? test_int(1, 9) : 1;
-        attn_desc d = make_desc(pages, 4, 2, rows, page, dim, 64), same;
+        attn_desc d = make_desc(pages, 4, alone ? 4 : 2, rows, page, dim, 64), same;
         attn_view floats_k, floats_v;
         size_t bytes = 0, of_numbers = 0;
         d.q = make_filled(LAYOUT_PACKED, 1, 4, 1, 4, rows, dim);
@@ -994,7 +996,7 @@ static void fast_read_codes(void) {
         CHECKF(explained(&d, 0, why), "case %d", n);
         CHECK_STATUS(attn_workspace_size(&d, &bytes, 0), ATTN_OK);
         CHECK_STATUS(attn_workspace_size(&same, &of_numbers, 0), ATTN_OK);
-        CHECKF((bytes == of_numbers) == reads, "case %d: %d bytes, of numbers %d", n, (int)bytes, (int)of_numbers);
+        CHECKF((bytes <= of_numbers) == reads, "case %d: %d bytes, of numbers %d", n, (int)bytes, (int)of_numbers);
         if (run_with_workspace(&d, "codes") && run_desc(&same, "their numbers")) {
             if (!reads) check_same_results(&d, &same, "codes of k and v");
             else
@@ -1023,7 +1025,7 @@ static void fast_read_codes(void) {
     }
 }
 
-/* Softcap runs on stage 3, the gradients of larger heads do not; the arrays are only described. */
+/* Softcap runs on stage 3, gradients of any heads too; the arrays are only described. */
 static void fast_softcap(void) {
     const int arch = fake_arch();
     const void *address = (const void *)((uintptr_t)1 << 40);
@@ -1038,8 +1040,7 @@ static void fast_softcap(void) {
         if (!play(90)) return;
         fake_everything(2);
         CHECK(explained(&d, 0, "on the device, stage 3"));
-        CHECK(explained(&d, &g,
-                        size == 128 ? "on the device, stage 3" : "on the device, stage 2, mma.sync (not stage 3"));
+        CHECK(explained(&d, &g, "on the device, stage 3, wgmma, gradients in one sweep"));
         play_as_before(arch);
     }
 }
@@ -1088,6 +1089,8 @@ static void fast_options(void) {
         {"d_alibi", 3, 3, "on the device"},
         {"packed queries, padded keys", 3, 3, "on the device"},
         {"packed queries, padded keys and d_alibi", 3, 1, "on the device"},
+        {"starts and a mask", 2, 2, "wgmma: bias or mask where entries have starts"},
+        {"starts and a bias", 2, 2, "wgmma: bias or mask where entries have starts"},
     };
     const int arch = fake_arch();
     const char *const base = (const char *)((uintptr_t)1 << 40);
@@ -1101,8 +1104,8 @@ static void fast_options(void) {
         d.out = attn_out_typed(type, written, 4, 1, 4, 1024, 64);
         g.d_out = d.q;
         g.dq = attn_out_typed(type, written + (1 << 24), 4, 1, 4, 1024, 64);
-        if (n == 1) d.mask = attn_view_u8((const uint8_t *)base, 2, 1024, 1024, 0, 0);
-        if (n == 2 || n == 14) d.bias = attn_view_f32((const float *)base, 2, 1024, 1024, 0, 0);
+        if (n == 1 || n == 33) d.mask = attn_view_u8((const uint8_t *)base, 2, 1024, 1024, 0, 0);
+        if (n == 2 || n == 14 || n == 34) d.bias = attn_view_f32((const float *)base, 2, 1024, 1024, 0, 0);
         if (n == 3) d.dropout = 0.5f;
         if (n == 4) d.softcap = 2;
         if (n == 5 || n == 30 || n == 32) d.alibi = attn_view_f32((const float *)base, 1, 4, 0, 0, 0);
@@ -1123,7 +1126,7 @@ static void fast_options(void) {
             d.query_starts = d.key_starts = attn_view_typed(ATTN_I32, base, 1, 1, 0, 0, 0);
             d.query_lengths = d.query_starts;
         }
-        if (n == 13 || n == 22) d.query_starts = attn_view_typed(ATTN_I32, base, 1, 1, 0, 0, 0);
+        if (n == 13 || n == 22 || n > 32) d.query_starts = attn_view_typed(ATTN_I32, base, 1, 1, 0, 0, 0);
         if (n == 14) g.d_bias = attn_out_f32(written + (2 << 24), 2, 1024, 1024, 0, 0);
         if (n == 15 || n == 28) g.d_scale = attn_out_f32(written + (2 << 24), 1, 1, 0, 0, 0);
         if (n == 16) g.d_sink = attn_out_f32(written + (2 << 24), 1, 4, 0, 0, 0);

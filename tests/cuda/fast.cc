@@ -181,15 +181,16 @@ struct call {
                      of these calls vanishes, so what is infinite in f32 is to be so */
     bool pair_sums = false;   /* d_bias, d_scale, d_alibi, wherever they can be */
     bool scale_alone = false; /* d_scale, but not dq, dk, dv */
+    bool masked = false;      /* of entries: by a bias, and maybe a mask */
 };
 static void integers(attn__array &a, shared_vector<int32_t> &v, int64_t b, int64_t i) {
     a.data = v.data(), a.rank = i > 1 ? 2 : 1, a.type = ATTN_I32;
     a.stride[0] = i > 1 ? i : b > 1 ? 1 : 0, a.stride[1] = 0, a.stride[2] = i > 1, a.stride[3] = 0;
 }
 struct wishes {
-    /* decode 2: all heads of a group in 1 to about 20 rows; 3: in some tiles of stage 3. extra 1: all options, or
-       one of those below. most_v: of the values' head size, where that is not drawn as the other is. most_page: for
-       in_pages, keys are whole pages of up to so many */
+    /* decode 2: all heads of a group in 1 to about 20 rows, with codes 80; 3: in some tiles of stage 3. extra 1: all
+       options, or one of those below. most_v: of the values' head size, where that is not drawn as the other is.
+       most_page: for in_pages, keys are whole pages of up to so many */
     int least_rows, most_rows, extra, decode, least_d, most_d;
     int most_v = 0, most_page = 0;
     bool codes = false;                     /* head sizes are multiples of 16 */
@@ -198,6 +199,7 @@ struct wishes {
     int least_keys = 512, most_keys = 1500; /* of a decode */
 };
 enum { COLUMN = 3 }; /* of q and k, where something in them is infinite on both sides */
+enum { LATE = 32 };  /* in call.infinite: what is infinite is among the last columns */
 enum {
     OF_SCORES = 2, /* softcap, ALiBi, a negative scale: some of these, nothing with a number for each pair */
     OF_PAIRS = 3,  /* all options, at least one with a number for each pair, in rows of any alignment */
@@ -257,7 +259,7 @@ static void random_call(call &c, const wishes &w) {
     int queries = w.decode ? draw(1, 5) : draw(w.least_rows, w.most_rows);
     int keys = w.decode ? draw(w.least_keys, w.most_keys) : draw(1, w.most_rows);
     if (w.decode == 3) queries = draw(w.least_rows, 140), keys = draw(1, w.most_rows);
-    if (w.decode == 2) queries = chance(50) ? 1 : draw(1, 20 / group + 1);
+    if (w.decode == 2) queries = chance(50) ? 1 : draw(1, (w.codes ? 80 : 20) / group + 1);
     if (w.decode == 2 && chance(40)) keys = draw(1, 150); /* not enough for all warps, or for parts */
     if (w.most_page) c.page = draw(1, w.most_page / w.pages_of) * w.pages_of;
     if (w.most_page) keys = (keys + c.page - 1) / c.page * c.page;
@@ -541,7 +543,8 @@ static void make_backward(call &c) {
     make(c.d_out, type, p.batch, p.heads, p.queries, p.size_v);
     fill(c.d_out, 1);
     spoil(c.d_out, c.infinite ? 0 : 20);
-    if (c.infinite & 8) put(c.d_out, 0, 0, p.queries / 2, 2, -INFINITY), c.name += " infinite d_out";
+    if (c.infinite & 8)
+        put(c.d_out, 0, 0, p.queries / 2, c.infinite & LATE ? p.size_v - 3 : 2, -INFINITY), c.name += " infinite d_out";
     if (c.infinite &
         16) /* ends_call: sums of products of k and q are to be finite, and v has such numbers in two columns */
         for_all(c.d_out, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
@@ -726,7 +729,7 @@ static int stage_2_columns(int64_t head_size) {
 static const int together[4] = {3, 1, 8, 2};
 /* Has a stage's backward one sweep for all gradients, which adds to dq where that is wanted? */
 static bool sweeps_once(const params &p, forward_fn backward) {
-    return backward == mma_backward ? mma_sweeps_once(p) : hopper_sweeps_once(p);
+    return backward == hopper_backward || mma_sweeps_once(p);
 }
 /* the forward's results are there already, in c.out and c.stats */
 static void run_backward(call &c, size_t workspace, forward_fn backward) {
@@ -847,7 +850,7 @@ template <int Kind> static void decode_as(call &c, const stage &s) {
     fake_forget();
     forward(c, s);
     checks++;
-    const bool few = p.queries * p.heads / p.heads_kv <= 16;
+    const bool few = Kind != NUMBERS || p.queries * p.heads / p.heads_kv <= 16;
     if ((fake_counted().shared == of_decode) != few)
         fail(c, "shared memory", (double)fake_counted().shared, (double)of_decode);
     if (few && merges && fake_counted().launches != timings)
@@ -946,7 +949,7 @@ template <bool Pages> static void decode_codes(call &c, const stage &s) {
     draw_codes(c, c.k, c.codes[0], c.scales[0], 0.03);
     draw_codes(c, c.v, c.codes[1], c.scales[1], p.out.type == ATTN_F32 && chance(50) ? 1000 : 0.03); /* no f16 */
     p.k = c.codes[0].a, p.v = c.codes[1].a, p.k_scale = c.scales[0].a, p.v_scale = c.scales[1].a;
-    if (p.queries * p.heads / p.heads_kv > 16) return; /* their numbers are made before a kernel of this stage runs */
+    if (p.queries * p.heads / p.heads_kv > 64) return; /* their numbers are made before a kernel of this stage runs */
     if (stage_2_columns(larger_head(p)) % 32) {        /* here, too */
         calls++, checks++;
         return s.covers(p, c.dev, false) ? (void)0 : fail(c, "codes in a kernel without whole groups of columns", 0, 1);
@@ -1099,12 +1102,13 @@ static void backward_in_one(call &c, const stage &s) {
     const bool fast = chance(30);
     if (fast) c.p.precision = ATTN_PRECISION_FAST, c.name += ", FAST";
     backward(c, s);
-    if (!p.stats.rank || larger_head(p) > 128) return; /* a forward is counted, too */
+    if (!p.stats.rank) return; /* a forward is counted, too */
     checks++;
     const int before = 1 + (s.backward == hopper_backward && p.mask.rank) + (p.d_sink.rank != 0);
     const long want = timings * (before + kernels_of_gradients(p, s.backward) + kernels_of_pairs(p));
     if (fake_counted().launches != want) fail(c, "launches", (double)fake_counted().launches, (double)want);
 }
+static void backward_of_vanishing(call &c, const stage &s) { backward(c, s); }
 static void backward_of_pairs(call &c, const stage &s) {
     c.pair_sums = true;
     backward(c, s);
@@ -1277,6 +1281,35 @@ static std::vector<double> elements(const tensor &t) {
         t, [&](int64_t b, int64_t h, int64_t i, int64_t x) { all.push_back(read_element(t, place(t.a, b, h, i, x))); });
     return all;
 }
+/* A bias, and maybe a mask, over entries: a number for each pair of the arrays; where one side is packed, a head */
+static void mask_entries(call &all, bool packed) {
+    params &p = all.p;
+    const int64_t rows = packed ? 1 : p.queries, keys = packed ? 1 : p.keys;
+    const auto draw_one = [&](tensor &t, attn__array &a, int type, const char *name) {
+        make(t, type, chance(60) ? p.batch : 1, chance(60) ? p.heads : 1, rows, keys, chance(40) ? 1 : 8);
+        for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t x) {
+            put(t, b, h, i, x, type == ATTN_U8 ? chance(80) : chance(10) ? -INFINITY : 2 * number());
+        });
+        if (!packed) restride(t);
+        a = t.a;
+        for (int axis = 0; axis < 4; axis++)
+            if (t.size[axis] == 1) a.stride[axis] = 0;
+        all.name += name;
+    };
+    draw_one(all.bias, p.bias, chance(50) ? ATTN_F32 : p.q.type, " bias");
+    if (chance(60)) draw_one(all.mask, p.mask, ATTN_U8, " mask");
+}
+/* What an entry has of one */
+static void own_pairs(tensor &own, attn__array &a, const tensor &all, int64_t heads, const span &e, int64_t b) {
+    make(own, all.a.type, 1, heads, e.rows, std::max(e.keys, 1));
+    for_all(own, [&](int64_t, int64_t h, int64_t i, int64_t x) {
+        const int64_t at[4] = {b, h, e.row0 + i, e.key0 + x};
+        int64_t in[4];
+        for (int axis = 0; axis < 4; axis++) in[axis] = std::min(at[axis], all.size[axis] - 1);
+        put(own, 0, h, i, x, all(in[0], in[1], in[2], in[3]));
+    });
+    a = own.a;
+}
 /* The call of an entry alone, with the options of all */
 static void start_own(call &own, const call &all, const span &e, int64_t b) {
     const params &p = all.p;
@@ -1293,6 +1326,8 @@ static void start_own(call &own, const call &all, const span &e, int64_t b) {
     own.sink = all.sink, own.alibi = all.alibi; /* what float64 reads */
     own.p.dropout = p.dropout, own.p.drop_below = p.drop_below, own.p.keep_scale = p.keep_scale, own.p.seed = p.seed;
     for (int i = 0; i < 4; i++) own.p.origin[i] = p.origin[i] + (i == 0 ? (uint32_t)b : 0);
+    if (p.bias.rank) own_pairs(own.bias, own.p.bias, all.bias, p.heads, e, b);
+    if (p.mask.rank) own_pairs(own.mask, own.p.mask, all.mask, p.heads, e, b);
     own.dev = all.dev;
     own.name = all.name + ", entry " + std::to_string(b) + " rows " + std::to_string(e.row0) + "+" +
                std::to_string(e.rows) + " keys " + std::to_string(e.key0) + "+" + std::to_string(e.length);
@@ -1401,11 +1436,12 @@ static void forward_of_entries(call &all, const stage &s) {
     const bool of_stage_2 = s.forward == mma_forward, decode = p.queries <= 5 && p.keys >= 512; /* keys are cut */
     const wishes w = {
         of_stage_2 && !decode ? 1 : decode ? 0 : 64, decode ? 1200 : of_stage_2 ? 150 : 300, 0, decode, 0, 0};
-    const bool packed_queries = chance(70), packed_keys = chance(packed_queries ? 70 : 30);
+    const bool packed_queries = chance(all.masked ? 30 : 70), packed_keys = chance(packed_queries ? 70 : 30);
     const bool lengths = packed_keys || chance(60);
-    const bool pages = of_stage_2 && !packed_keys && chance(60);
+    const bool pages = of_stage_2 && !packed_keys && chance(all.masked ? 20 : 60);
     const std::vector<span> of = draw_entries(all, w, packed_queries, packed_keys, pages);
     make_entries(all, type, out_type, packed_queries, packed_keys);
+    if (all.masked) mask_entries(all, packed_queries || packed_keys);
     spoil(all.k, 20), spoil(all.v, 30);
     if (chance(50)) {
         spoil_outside(all.q, of, packed_queries, false);
@@ -1513,11 +1549,13 @@ static void backward_of_entries(call &all, const stage &s) {
     params &p = all.p;
     const int type = p.q.type;
     const wishes w = {64, p.size_q + p.size_v > 128 ? 150 : 260, 0, 0, 0, 0};
-    const bool packed = chance(65), packed_keys = chance(packed ? 80 : 20), lengths = packed_keys || chance(60);
+    const bool packed = chance(all.masked ? 30 : 65), packed_keys = chance(packed ? 80 : 20),
+               lengths = packed_keys || chance(60);
     std::vector<span> of = draw_entries(all, w, packed, packed_keys);
     for (span &e : of)
         if (!lengths) e.length = e.keys;
     make_entries(all, type, type, packed, packed_keys);
+    if (all.masked) mask_entries(all, packed || packed_keys);
     spoil(all.q, 20), spoil(all.k, 20), spoil(all.v, 20);
     const bool outside = chance(60);
     if (outside) {
@@ -1665,6 +1703,11 @@ static void backward_of_entries(call &all, const stage &s) {
     }
 }
 
+template <void Test(call &, const stage &)> static void masked_entries(call &all, const stage &s) {
+    all.masked = true;
+    Test(all, s);
+}
+
 static const struct kind {
     const char *name;
     int stage; /* its index */
@@ -1698,7 +1741,7 @@ static const struct kind {
     {"stage 2 backward, infinite numbers", 1, backward, 80, 99 * 1024, {0, 0, 0, 0, 0, 0}},
     {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 400, 0, 0, 8, 64}},
     {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 300, 0, 0, 72, 128}},
-    {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 250, 0, 0, 136, 256}},
+    {"stage 3 backward", 2, backward, 90, 227 * 1024, {64, 150, 0, 0, 136, 256}},
     {"stage 3 backward, softcap and ALiBi", 2, backward, 90, 227 * 1024, {64, 400, OF_SCORES, 0, 8, 64}},
     {"stage 3 backward, softcap and ALiBi", 2, backward, 90, 227 * 1024, {64, 300, OF_SCORES, 0, 72, 128}},
     {"stage 3 backward, with everything", 2, backward, 90, 227 * 1024, {64, 300, OF_PAIRS, 0, 8, 64}},
@@ -1947,6 +1990,86 @@ static const struct kind {
      90,
      227 * 1024,
      {64, 250, OF_SCORES, 0, 8, 128}},
+    {"stage 3 backward, split columns", 2, backward_in_one, 90, 227 * 1024, {64, 150, 0, 0, 136, 256}},
+    {"stage 3 backward, split columns, softcap and ALiBi",
+     2,
+     backward_in_one,
+     90,
+     227 * 1024,
+     {64, 130, OF_SCORES, 0, 136, 256}},
+    {"stage 3 backward, split columns, bias, mask, dropout",
+     2,
+     backward_in_one,
+     90,
+     227 * 1024,
+     {64, 130, OF_PAIRS, 0, 136, 256}},
+    {"stage 3 backward, split columns, 192 and 128, softcap and ALiBi",
+     2,
+     backward_in_one_of<heads_192_128>,
+     90,
+     227 * 1024,
+     {64, 130, OF_SCORES, 0, 136, 192, 128}},
+    {"stage 3 backward, split columns, 192 and 128, bias, mask, dropout",
+     2,
+     backward_in_one_of<heads_192_128>,
+     90,
+     227 * 1024,
+     {64, 130, OF_PAIRS, 0, 136, 192, 128}},
+    {"stage 3 backward, split columns, beside any keys",
+     2,
+     backward_beside_any,
+     90,
+     227 * 1024,
+     {64, 130, 0, 0, 136, 256}},
+    {"stage 3 backward, split columns, beside any keys, with everything",
+     2,
+     backward_beside_any,
+     90,
+     227 * 1024,
+     {64, 130, OF_PAIRS, 0, 136, 256}},
+    {"stage 3 backward, split columns, mask of tiles",
+     2,
+     backward_of_mask_tiles,
+     90,
+     227 * 1024,
+     {64, 200, OF_SCORES, 0, 136, 256}},
+    {"stage 3 backward, split columns, entries",
+     2,
+     backward_of_entries,
+     90,
+     227 * 1024,
+     {64, 130, OF_SCORES, 0, 136, 256}},
+    {"stage 3 backward, split columns, entries, dropout",
+     2,
+     backward_of_entries,
+     90,
+     227 * 1024,
+     {64, 130, DROPOUT_ALONE, 0, 136, 256}},
+    {"stage 3 backward, split columns, sums over pairs",
+     2,
+     backward_of_pairs,
+     90,
+     227 * 1024,
+     {64, 130, OF_PAIRS, 0, 136, 256}},
+    {"stage 3 backward, split columns, infinite", 2, backward_of_vanishing, 90, 227 * 1024, {0, 0, 0, 0, 0, 0}},
+    {"stage 2 entries, forward, bias and mask",
+     1,
+     masked_entries<forward_of_entries>,
+     80,
+     163 * 1024,
+     {1, 90, OF_SCORES, 0, 8, 128}},
+    {"stage 2 entries, decode, bias and mask",
+     1,
+     masked_entries<forward_of_entries>,
+     86,
+     99 * 1024,
+     {0, 0, 0, 1, 8, 128}},
+    {"stage 2 entries, backward, bias and mask",
+     1,
+     masked_entries<backward_of_entries>,
+     80,
+     99 * 1024,
+     {1, 150, OF_SCORES, 0, 8, 128}},
 };
 
 static const int largest_head = std::max({ATTN_CUDA_HEAD_DIMS}); /* of stage 2 */
@@ -2007,12 +2130,13 @@ static void infinite_call(call &c, const kind &k, int i) {
     c.infinite = i % (k.test == backward || k.test == backward_in_one ? 15 : 7) + 1;
     start_call(c, k.w.floats ? ATTN_F32 : half_type(i % 2), shapes[shape]);
     if (shape == 0) c.p.right = 0, c.p.align = ATTN_ALIGN_BOTTOM_RIGHT, c.name += " causal bottom-right";
-    if (i / 3 % 2 && c.p.size_q <= 128 && c.p.size_v <= 128) /* infinite numbers make finite scores */
-        c.p.softcap = 2, c.p.right = 0, c.name += " softcap, causal";
-    else if (i % 6 == 1 && c.p.size_q <= 128 && c.p.size_v <= 128) c.p.scale = 0, c.name += " scale 0";
     const bool sweep_of_stage_3 = k.stage == 2 && k.test == backward_in_one;
+    const bool shaped = sweep_of_stage_3 || (c.p.size_q <= 128 && c.p.size_v <= 128); /* by options, too */
+    if (i / 3 % 2 && shaped) /* infinite numbers make finite scores */
+        c.p.softcap = 2, c.p.right = 0, c.name += " softcap, causal";
+    else if (i % 6 == 1 && shaped) c.p.scale = 0, c.name += " scale 0";
     const int64_t key = c.p.keys / 3 | sweep_of_stage_3; /* odd: causal parts two neighbouring queries */
-    if (sweep_of_stage_3 && (i + 1) / 2 % 2 && c.p.size_q <= 128) make_bias(c, false), c.name += " bias of zeros";
+    if (sweep_of_stage_3 && (i + 1) / 2 % 2) make_bias(c, false), c.name += " bias of zeros";
     if (c.infinite & 1) put(c.q, 0, 0, c.p.queries / 2, 5, INFINITY), c.name += " infinite q";
     if (c.infinite & 2) put(c.k, 0, 0, key, 3, -INFINITY), c.name += " infinite k";
     if (c.infinite & 2 && i % 2) { /* else some scores are infinite above, and rows NaN */
@@ -2038,7 +2162,7 @@ static void infinite_call(call &c, const kind &k, int i) {
    a mask would, and rows stay finite. In some calls there is a row of inf * 0, or one whose scores are infinite above;
    a softcap makes all scores finite, and slopes of 0 meet what is infinite. */
 static void infinite_on_both_sides(call &c, const kind &k, int i) {
-    start_call(c, half_type(i % 2), shapes[k.stage == 2 ? 1 + i % 2 : i % (largest_head < 128 ? 2 : 3)]);
+    start_call(c, half_type(i % 2), shapes[k.stage == 2 ? 1 + i % 3 : i % (largest_head < 128 ? 2 : 3)]);
     const params &p = c.p;
     for_all(c.q, [&](int64_t b, int64_t h, int64_t r, int64_t x) {
         if (x == COLUMN) put(c.q, b, h, r, x, r % 16 == 5 ? INFINITY : 0.5 + fabs(number()));
@@ -2051,6 +2175,30 @@ static void infinite_on_both_sides(call &c, const kind &k, int i) {
     if (i % 3 == 2) put(c.q, 0, 0, p.queries / 3, COLUMN, -INFINITY), c.name += ", of either sign";
     if (i / 2 % 2) c.p.right = 0, c.name += ", causal";
     if (i / 4 % 2) c.p.softcap = 2, c.name += ", softcap";
+}
+
+/* Weights that are 0 in f16, and not in f32, where d_out is infinite; or q and k infinite beside a softcap, so that
+   scores are finite. In columns of either consumer, where these split them. */
+static void vanishing_call(call &c, int i) {
+    static const int sizes[][7] = {
+        {1, 2, 1, 70, 130, 200, 256}, {1, 1, 1, 100, 70, 192, 128}, {1, 1, 1, 65, 90, 144, 192}};
+    start_call(c, half_type(i / 3 % 2), sizes[i % 3]);
+    params &p = c.p;
+    p.scale = 0.25f;
+    for_all(c.q, [&](int64_t b, int64_t h, int64_t r, int64_t x) { put(c.q, b, h, r, x, x ? 0.1 * number() : 8); });
+    for_all(c.k, [&](int64_t b, int64_t h, int64_t j, int64_t x) {
+        put(c.k, b, h, j, x, x ? 0.1 * number() : j % 4 == 1 ? -10 : 0);
+    });
+    const bool late = i / 2 % 2;
+    c.infinite = (i % 4 == 3 ? 1 + 2 * (i / 4 % 2) : 8) | (late ? LATE : 0);
+    if (i / 4 % 2 || c.infinite & 2) p.right = 0, c.name += " causal";
+    if (c.infinite & 8) return;
+    p.softcap = 2, c.name += " softcap, infinite q";
+    put(c.q, 0, 0, p.queries / 2, late ? p.size_q - 3 : 2, INFINITY);
+    if (!(c.infinite & 2)) return;
+    c.name += " and k"; /* in a panel that consumers share, too, where there is one */
+    put(c.k, 0, 0, p.keys / 3, i / 8 % 2 ? p.size_q / 2 - 1 : p.size_q - 2, -INFINITY);
+    put(c.k, 0, 0, p.keys / 2, i / 8 % 2 ? p.size_q / 2 + 1 : 5, INFINITY);
 }
 
 /* Numbers of f32 that round to infinity where they are split, with small ones beside them that keep scores small; and
@@ -2176,6 +2324,8 @@ __attribute__((weak)) int main(int argc, char **argv) {
         }
         wishes w = k.w;
         if (k.stage == 1) w.most_d = std::min(w.most_d, largest_head);
+        /* one call of each: the sanitizers', who look at the edges of tiles */
+        if (rounds == 1 && w.most_d) w.most_rows = std::max(w.least_rows, std::min(w.most_rows, 140));
         for (int i = 0; i < rounds; i++) {
             call c;
             seed = (uint64_t)(&k - kinds) * 1000003 + (uint64_t)i * 7919 + 1;
@@ -2185,6 +2335,7 @@ __attribute__((weak)) int main(int argc, char **argv) {
             else if (k.w.most_rows) long_call(c, i);
             else if (k.test == forward_cut_off) cut_off_call(c, i);
             else if (k.test == backward_of_pairs) many_tiles_call(c, i);
+            else if (k.test == backward_of_vanishing) vanishing_call(c, i);
             else if (k.test == forward_of_ends || k.test == backward_of_ends)
                 ends_call(c, i, k.test == backward_of_ends);
             else if (k.test == backward_beside_any) infinite_on_both_sides(c, k, i);

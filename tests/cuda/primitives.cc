@@ -206,8 +206,7 @@ ATTN__KERNEL(256, 1) void math_kernel(ATTN__PARAM math_params p) {
     p.y[t] = hw::ex2(x);
     p.y[256 + t] = hw::lg2(x);
     p.y[512 + t] = hw::rcp(x);
-    p.y[768 + t] = hw::tanh_approx(x);
-    p.y[1024 + t] = hw::fma(x, x, -1.0f);
+    p.y[768 + t] = hw::fma(x, x, -1.0f);
 #if ATTN__HAVE_MMA
     p.bits[t] = hw::pack<hw::bf16>(x, -x);
     p.bits[256 + t] = hw::pack<hw::f16>(x, -x);
@@ -233,12 +232,11 @@ static void test_math() {
         const struct {
             const char *name;
             double want, relative;
-        } row[5] = {{"ex2", exp2(v), 4e-7},
+        } row[4] = {{"ex2", exp2(v), 4e-7},
                     {"lg2", log2(v), 1e-6},
                     {"rcp", 1.0 / v, 3e-7},
-                    {"tanh", tanh(v), 6e-4},
                     {"fma", (double)fmaf(x[i], x[i], -1.0f), 0}};
-        for (int k = 0; k < 5; k++) {
+        for (int k = 0; k < 4; k++) {
             const double got = p.y[256 * k + i], want = row[k].want;
             check((isnan(want) && isnan(got)) || got == want || (isinf(want) && got == want) ||
                       fabs(got - want) <= row[k].relative * fabs(want) + (k == 1   ? 3e-7

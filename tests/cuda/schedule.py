@@ -1,21 +1,26 @@
-"""What the order of additions to dq costs (keep_turns, add_to_dq in attn_cuda.cuh): the backward in one sweep, of
-stage 3 and of stage 2, as a model. `python3 tests/cuda/schedule.py 2` (or 3; then microseconds until a part is seen). A
-block takes the next task, some keys of a head, and goes over its tiles of queries, one a step; it may add the part of a
-tile when the keys before have added theirs, and what it adds is seen after a while. Printed is the share of the blocks'
-time that steps take; what is left is waiting and the end, where some have nothing to do any more. Beside it: without an
-order, and two sweeps without one, of three and four products where one has five. The lengths of a step and of the while
-are what the model is given, in microseconds. Blocks of one multiprocessor share its time evenly here; in truth one has
-more of it while the other waits."""
+"""What the order of additions to dq costs (keep_turns, add_to_dq in attn_cuda.cuh): the backward in one sweep, of stage
+3 and of stage 2, as a model. `python3 tests/cuda/schedule.py 2` (or 3; then microseconds until a part is seen). A
+block takes the next task, some keys of a head, and goes over its tiles of queries, one a step; it may add the part
+of a tile when the keys before have added theirs, and what it adds is seen after a while. Printed is the share of the
+blocks' time that steps take; what is left is waiting and the end, where some have nothing to do any more. Beside it:
+without an order, and the sweeps without one that this one stands for, of three and four products where it has five.
+The lengths of a step and of the while are what the model is given, in microseconds. Blocks of one multiprocessor
+share its time evenly here; in truth one has more of it while the other waits."""
 import heapq
 import itertools
 import sys
 from collections import namedtuple
 
-# keys of a task, queries of a step, multiprocessors, blocks of each; FLOP/s of all of them by head size
-Sweep = namedtuple("Sweep", "name keys queries processors blocks flops")
-WGMMA = Sweep("stage 3, H100", 128, 64, 132, 1, {128: 510e12, 64: 440e12})
+# keys of a task, queries of a step, multiprocessors, blocks of each; FLOP/s of all of them by head size; products of
+# the sweeps without an order
+Sweep = namedtuple("Sweep", "name keys queries processors blocks flops sweeps")
+WGMMA = Sweep("stage 3, H100", 128, 64, 132, 1, {128: 510e12, 64: 440e12}, (3, 4))
+# 480 is not measured: additions to dq of 3 TB/s in the L2 cache. The sweeps before it had eight products in 437 TFLOP/s
+# of five (bench/), so 700 of their own.
+SPLIT = WGMMA._replace(name="stage 3, H100, split columns", keys=64, flops={256: 480e12},
+                       sweeps=tuple(products * 480 / 700 for products in (3, 3, 2)))
 # bench/ has seven products in 145 TFLOP/s of five, so 203 of its own; a multiprocessor of an A100 is taken for as fast
-MMA = Sweep("stage 2, H100", 64, 32, 132, 2, {128: 203e12, 64: 203e12})
+MMA = Sweep("stage 2, H100", 64, 32, 132, 2, {128: 203e12, 64: 203e12}, (3, 4))
 MMA_A100 = MMA._replace(name="stage 2, A100", processors=108, flops={size: 203e12 * 108 / 132 for size in (128, 64)})
 
 
@@ -85,24 +90,24 @@ def fitting(size, rows):
 
 def show(sweep, all_rows, seen, tokens=16384, columns=2048):
     print(f"{sweep.name}: {tokens} tokens, {columns} columns; a part is seen {seen:g} us after it is added.\n")
-    print("| heads of | rows | causal | heads at once | ordered | no order | two sweeps, time of one |")
+    print("| heads of | rows | causal | heads at once | ordered | no order | other sweeps, time of this |")
     print("|---|---|---|---|---|---|---|")
-    for size, rows, causal in itertools.product((128, 64), all_rows, (False, True)):
+    for size, rows, causal in itertools.product(sweep.flops, all_rows, (False, True)):
         step, heads, fit = step_of(sweep, size), tokens // rows * (columns // size), fitting(size, rows)
         free, _ = simulate(sweep, heads, rows, causal, fit, step, seen, ordered=False)
-        two = sum(simulate(sweep, heads, rows, causal, fit, step * part, seen, ordered=False)[1]
-                  for part in (3 / 5, 4 / 5))
+        others = sum(simulate(sweep, heads, rows, causal, fit, step * products / 5, seen, ordered=False)[1]
+                     for products in sweep.sweeps)
         for section in sorted({1, min(heads, fit), min(heads, 2 * fit), heads}):
             share, end = simulate(sweep, heads, rows, causal, section, step, seen)
             print(f"| {size} | {rows} | {'yes' if causal else 'no'} | {section} | {share:.3f} | {free:.3f} | "
-                  f"{two / end:.2f} |", flush=True)
+                  f"{others / end:.2f} |", flush=True)
     print()
 
 
 def main():
     stage = sys.argv[1] if len(sys.argv) > 1 else "3"
     seen = float(sys.argv[2]) if len(sys.argv) > 2 else 1.5
-    for sweep in {"2": (MMA, MMA_A100), "3": (WGMMA,)}[stage]:
+    for sweep in {"2": (MMA, MMA_A100), "3": (WGMMA, SPLIT)}[stage]:
         show(sweep, (2048, 4096) if stage == "2" else (2048, 4096, 8192, 16384), seen)
 
 

@@ -9466,7 +9466,7 @@ struct grad_consumer {
 /* The first of a warp's keys, of the block's, and of a thread's two */
 template <class Shape> ATTN__DEVICE int warp_row()
 {
-    return (hw::warp() - 4) % (Shape::rows / 16) * 16;
+    return (int)(((uint32_t)hw::warp() - 4) % (Shape::rows / 16) * 16);
 }
 template <class Shape> ATTN__DEVICE int grad_row()
 {
@@ -9487,7 +9487,7 @@ template <class Shape> ATTN__DEVICE grad_consumer grad_consumer_of(const grad_pl
 /* Where a consumer's thread has its numbers of a tile of dq */
 template <class Shape> ATTN__DEVICE float *dq_part(const hopper_grad_work &m, uint32_t tile)
 {
-    return (float *)m.g.p.workspace + (int64_t)tile * (Shape::moving * m.g.dq.columns) + hw::thread_anew() % 128 * 4;
+    return (float *)m.g.p.workspace + (int64_t)tile * (Shape::moving * Shape::columns_dq) + hw::thread_anew() % 128 * 4;
 }
 
 /* The address of its task's fixed rows */
@@ -9639,7 +9639,8 @@ template <class Shape>
 ATTN__DEVICE void leave_gradients(const grad_places<Shape> &at, const grad_consumer &c, const grad_tile &t,
                                   const grad_registers<Shape> &r)
 {
-    const int lane = hw::lane_anew(), row = warp_row<Shape>() + lane % 16, chunk = t.first / 8 + lane / 16;
+    const int lane = Shape::splits ? hw::lane_anew() : hw::lane();
+    const int row = warp_row<Shape>() + lane % 16, chunk = t.first / 8 + lane / 16;
     ATTN__UNROLL for (int k = 0; k < Shape::part / 16; k++) {
         const uint32_t to = t.gradients + chunk_of(row, chunk + 2 * k, Shape::rows);
         hw::stmatrix(to, r.gradients[k]);

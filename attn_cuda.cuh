@@ -9650,7 +9650,7 @@ ATTN__DEVICE void leave_gradients(const grad_places<Shape> &at, const grad_consu
     hw::sync_warp();
     if (c.elected) hw::mbarrier_arrive(at.left + t.slot);
 }
-/* N of them */
+/* N numbers of an array, from number From on */
 template <int From, int N, int M> ATTN__DEVICE float (&numbers_from(float (&of)[M]))[N]
 {
     return reinterpret_cast<float (&)[N]>(of[From]);

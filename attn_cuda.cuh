@@ -8876,9 +8876,9 @@ ATTN__KERNEL(Shape::threads, 1) void hopper_forward_kernel(ATTN__PARAM hopper_wo
 enum { EDGE = 1, NONFINITE_MOVING = 2, NONFINITE_DP = 4, LAST = 8, NONFINITE_INSIDE = 16, TURN_AT = 5 };
 enum { GRAD_MOVING = 64, GRAD_THREADS = 384 };  /* of all kernels: rows of a moving tile; threads of a block */
 enum { GRAD_WORDS = 32 };       /* bytes of the producer's words on a moving tile: see hopper_grad_load */
-/* Have consumers half of the columns each, of the same keys? Then a block has so many; queries of which a consumer has
-   scores at a time: numbers for each pair take registers. A tile lies in shared memory part by part, and boxes of TMA
-   are parts of q and d_out. */
+/* Do both consumers have the same keys, and each half of the columns? How many keys a block has. Of how many queries a
+   consumer has scores at a time, for numbers of each pair take registers: a part of a tile. Tiles lie in shared memory
+   part by part, and boxes of TMA are parts of q and d_out. */
 constexpr bool splits_columns(int qk) { return qk > 128; }
 constexpr int grad_keys(int qk) { return splits_columns(qk) ? 64 : 128; }
 constexpr int grad_part(bool pairs, int qk) { return splits_columns(qk) || (pairs && qk > 64) ? 32 : GRAD_MOVING; }
@@ -8933,9 +8933,9 @@ struct hopper_grad_work {
 };
 static_assert(sizeof(hopper_grad_work) <= 4096, "kernel parameters fit in 4 KB");
 /* Do the consumers hold their fixed rows of k and v in registers, as left operands? Where that fits beside the sums and
-   what Pairs take. A product of two tiles in shared memory reads all that this can give.
-   With held rows the sweep of head size 64 keeps it busy for 90 % of the time of its products (110 % without); with
-   Pairs that of 128, whose parts have 32 queries, for 115 %, that of 256 for 128 %: computed, not measured. */
+   what Pairs take. A product of two tiles in shared memory reads all that this can give. With held rows the sweep of
+   head size 64 keeps it busy for 90 % of the time of its products (110 % without); with Pairs that of 128, whose parts
+   have 32 queries, for 115 %, that of 256 for 128 %: computed, not measured. */
 template <class Shape> constexpr bool holds_fixed = !Shape::pairs && Shape::qk <= 64 && Shape::v <= 64;
 
 /* Where in `nonfinite` a head is, of an entry of the arrays */

@@ -47,7 +47,7 @@ item_mutant() { # NUMBER [sound [again]]
         "errors"*)   set -- --first --filter emulated.lost_device ;;
         "devices"*)  set -- --first --filter emulated.several_devices ;;
         *"sums over pairs"*) source=fast; others=; set -- 6 3 "${name%%:*}" ;;      # the longest calls
-        *"a scale of 0"*) source=fast; others=; set -- 45 2 "${name%%:*}" ;;         # few of these want dk
+        *"a scale of 0"*|*"last query have weight"*) source=fast; others=; set -- 60 2 "${name%%:*}" ;;     # few show it
         *"weights, decode"*) source=fast; others=; set -- 60 4 "${name%%:*}" ;;     # few have parts and no stats
         *)           source=fast; others=; set -- 15 4 "${name%%:*}" ;;
     esac

@@ -74,28 +74,28 @@
    SEQUENCES Starts run in all stages, forward (2: of head sizes up to 192); with a mask or a bias in stages 1 and 2.
              Gradients are stage 3's, too, and stage 2's where it finds them in one sweep (BITS); of packed keys with a
              length for each query, and where d_scale or d_alibi is wanted, stage 1's.
-             Pages, forward, are stage 1's and, where keys have no starts, stage 2's; of a multiple of 8 rows stage
-             3's, too; int8 in pages becomes other numbers first (TYPES), which every stage takes. Both are in
-             attn_mask. Keys in parts, forward, are stage 1's; gradients of them are refused (ATTN_ERR_PLACE). Parts
-             have the bound of one call, not its bits. An entry has the bits of a call of its own in the same stage,
-             where stage 2 takes tiles of as many rows for both and cuts the keys of neither (that forward, too, which
-             finds stats for gradients); keys in pages those of as many keys side by side. In the backward that is so
-             of dq, dk, dv, d_given_scores and the d_bias of a bias that differs by entry; not of dv where rows outside
-             of the entry add to it, under ATTN_EMPTY_UNIFORM. What entries share is summed over the batch, always in
-             the same order. Rows outside of entries may be read. Stage 1 looks for the entry of a block from the first
-             on, so there thousands of short entries take their time, and so do packed keys with a length for each
-             query; stages 2 and 3 look it up.
+             Pages, forward, are stage 1's and, where keys have no starts, stage 2's; of a multiple of 8 rows stage 3's,
+             too (of int8: TYPES). Both are in attn_mask. Keys in parts, forward, are stage 1's; gradients of them are
+             refused (ATTN_ERR_PLACE). Parts have the bound of one call, not its bits. An entry has the bits of a call
+             of its own in the same stage, where stage 2 takes tiles of as many rows for both and cuts the keys of
+             neither (that forward, too, which finds stats for gradients); keys in pages those of as many keys side by
+             side. In the backward that is so of dq, dk, dv, d_given_scores and the d_bias of a bias that differs by
+             entry; not of dv where rows outside of the entry add to it, under ATTN_EMPTY_UNIFORM. What entries share is
+             summed over the batch, always in the same order. Rows outside of entries may be read. Stage 1 looks for the
+             entry of a block from the first on, so there thousands of short entries take their time, and so do packed
+             keys with a length for each query; stages 2 and 3 look it up.
    TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32); k and v
              also ATTN_I8: in stage 1 the bits are those of the floats that these stand for, in stages 2 and 3 those of
-             numbers of the type of q. These are made first, in the workspace; but a decode of stage 2 (at most 64 rows:
-             queries times heads of a group) multiplies codes as they are, where both k and v are ATTN_I8, in rows of
-             whole 16 bytes, without starts, a mask, a bias, dropout, softcap, ALiBi, weights, scores or a scale that is
-             not positive, by a kernel of a multiple of 32 columns (ATTN_CUDA_HEAD_DIMS). It rounds no numbers, but
-             weights times scales, to bf16 (of f16 in two parts), so its bits are its own: the same in pages and side by
-             side. Sums of q times codes must not overflow.
-             In pages, k or v alone of 8 bits is stage 1's. All arithmetic is f32; a result is rounded once, when it is
-             stored. In stages 2 and 3 weights and the gradients of scores are rounded to the type of q, too, before
-             they are multiplied by v, d_out, k and q.
+             numbers of the type of q. Where codes lie in rows of whole 16 bytes and no weights or scores are wanted,
+             stage 2 makes these tile by tile, and has such calls of less than 256 rows (queries times heads of a
+             group) on any device. Else they are made first, in the workspace (in pages of both k and v; of one alone
+             such a call is stage 1's). Up to 64 rows stage 2 multiplies codes as they are, where both k and v have such
+             rows, without starts, a mask, a bias, dropout, softcap, ALiBi or a scale that is not positive, by a kernel
+             of a multiple of 32 columns (ATTN_CUDA_HEAD_DIMS). It rounds no numbers, but weights times scales, to bf16
+             (of f16 in two parts), so its bits are its own: the same in pages and side by side. Sums of q times codes
+             must not overflow.
+             All arithmetic is f32; a result is rounded once, when it is stored. In stages 2 and 3 weights and the
+             gradients of scores are rounded to the type of q, too, before they are multiplied by v, d_out, k and q.
              Tensor cores take f16 and bf16 directly, whatever desc.precision is. Of f32 (q, k, v, results and gradients
              alike, from sm_80 on, in heads of up to 128 numbers, with starts 64, as far as ATTN_CUDA_HEAD_DIMS has 64
              and 128; without weights or scores as results) stage 2 splits each number into two parts of 11 bits, which
@@ -984,6 +984,7 @@ enum {
     X(p.q.type == ATTN_F32, IN_STAGE_2, "q, k, v are not all f16 or all bf16") \
     X(p.q.type == ATTN_F32 && wants_pairs(p), 0, "weights or scores of f32") \
     X(p.k.type == ATTN_I8, IN_STAGE_2, "keys and values of 8 bits are read as they are") \
+    X(are_for_tiles(p), IN_STAGE_2 | EXTRA, "keys or values of 8 bits become numbers tile by tile") \
     X(p.score != ATTN_SCORE_SCALED_DOT && p.score != ATTN_SCORE_DOT, 0, "the score is not a dot product") \
     X(wants_pairs(p) && (p.ragged || p.page), 0, \
       "weights or scores of entries with starts, or over keys in pages") \
@@ -999,6 +1000,9 @@ enum {
     X(has_starts(p) && wants_pair_sums(p), 0, "d_bias, d_scale or d_alibi where entries have starts") \
     X(wants_pair_sums(p), IN_STAGE_2 | IN_STAGE_3 | EXTRA, "")
 
+/* A type of k and v: ATTN_I8, of which stage 2 makes numbers tile by tile */
+enum { CODES_FOR_TILES = -1 };
+ATTN__BOTH bool are_for_tiles(const params &p) { return p.k.type == CODES_FOR_TILES || p.v.type == CODES_FOR_TILES; }
 ATTN__BOTH bool has_starts(const params &p) { return p.query_starts.rank || p.key_starts.rank; }
 /* Are there results with a number for each pair? (Of a backward they are not.) */
 ATTN__BOTH bool wants_pairs(const params &p)
@@ -1008,7 +1012,7 @@ ATTN__BOTH bool wants_pairs(const params &p)
 ATTN__BOTH bool is_16_bit(const attn__array &a) { return a.type == ATTN_F16 || a.type == ATTN_BF16; }
 ATTN__BOTH bool meets_q(const params &p, const attn__array &a)      /* codes of 8 bits: see reads_codes */
 {
-    return a.type == p.q.type || (a.type == ATTN_I8 && is_16_bit(p.q));
+    return a.type == p.q.type || ((a.type == ATTN_I8 || a.type == CODES_FOR_TILES) && is_16_bit(p.q));
 }
 /* Does a backward want gradients to which every pair of a query and a key adds a term? (A forward's are not set.) */
 ATTN__BOTH bool wants_pair_sums(const params &p)
@@ -4764,11 +4768,11 @@ ATTN__DEVICE void copy_rows(uint32_t to, const attn__array &a, int64_t columns, 
    other things to do, a tile ahead, and tell the others when it copies. Of a key that no query may attend to the table
    is not read: it has page -1, and is copied as zeros. Without pages an entry's keys are a page. */
 struct paged_row { int page, row; };
-template <int Rows, int Threads, int Across> ATTN__DEVICE int row_of_lane()
+template <int Rows, int Threads, int Across> ATTN__DEVICE int row_of_lane(int l)
 {
     constexpr int at_once = 32 / Across;
     static_assert(Rows <= Threads && 32 % Across == 0, "a lane has one row, whose threads are all of one warp");
-    const int warp = Threads == 32 ? 0 : hw::warp(), l = hw::lane_anew();
+    const int warp = Threads == 32 ? 0 : hw::warp();
     return warp * at_once + l % at_once + l / at_once * (Threads / Across);
 }
 /* Where key j of entry b lies: some query may attend to keys first <= j < last. whole: the page that an entry is. */
@@ -4792,6 +4796,16 @@ ATTN__DEVICE void copy_paged_rows(uint32_t to, const attn__array &a, int64_t col
         const row_place place = {row_of(a, page, 0, row), page >= 0};
         return place;
     });
+}
+
+/* A scale of codes, as it is stored, in f32 or f16; and that as a number */
+ATTN__DEVICE uint32_t load_scale(const attn__array &a, int64_t at)
+{
+    return a.type == ATTN_F32 ? ((const uint32_t *)a.data)[at] : ((const uint16_t *)a.data)[at];
+}
+ATTN__DEVICE float scale_of_codes(uint32_t stored, int32_t type)
+{
+    return type == ATTN_F32 ? float_of(stored) : hw::from_f16((uint16_t)stored);
 }
 
 /* ---- codes of 8 bits, in a decode, where a warp has tiles of its own. Codes are integers, which f16 and bf16 have
@@ -4863,8 +4877,7 @@ ATTN__DEVICE void load_scales(code_scales<Keys, Groups> &s, const attn__array &a
         const int u = i * scales::at_once + first;
         s.of[i] = 0;
         if (own.page < 0 || u >= Groups || u * 32 >= columns) continue;
-        if (a.type == ATTN_F32) s.of[i] = ((const uint32_t *)a.data)[at + u * a.stride[3]];
-        else s.of[i] = ((const uint16_t *)a.data)[at + u * a.stride[3]];
+        s.of[i] = load_scale(a, at + u * a.stride[3]);
     }
 }
 template <int Keys, int Groups>
@@ -4872,7 +4885,7 @@ ATTN__DEVICE void store_scales(uint32_t to, const code_scales<Keys, Groups> &s, 
 {
     const int lane = hw::lane_anew();
     ATTN__UNROLL for (int i = 0; i * 32 < code_scales<Keys, Groups>::all; i++) {
-        const float x = type == ATTN_F32 ? float_of(s.of[i]) : hw::from_f16((uint16_t)s.of[i]);
+        const float x = scale_of_codes(s.of[i], type);
         if (i * 32 + lane < code_scales<Keys, Groups>::all)
             hw::store_shared(to + (i * 32 + lane) * 4, bits_of(hw::fma(x, 0.0f, x)));
     }
@@ -4987,6 +5000,73 @@ template <int D> ATTN__DEVICE void order_columns(float (&out)[D / 2], unsigned c
     hw::sync_warp();
     ATTN__UNROLL for (int j = 0; j < D / 2; j++)
         out[j] = own[(g + j / 2 % 2 * 8) * D + j / 4 * 8 + t * 2 + j % 2];
+}
+
+/* ---- codes of 8 bits of which tiles of numbers are made, the type's nearest to a code times its scale: where kernels
+   with Extra go over keys, whatever they do with these. A piece is 16 codes. They are copied to where their numbers
+   will be, into the first half of that, and the thread that copied them makes these when the copy has ended: no other
+   thread is waited for, and no shared memory is needed for codes. A warp has the rows that its lanes have looked up
+   (copy_paged_rows); lanes side by side have the pieces of one. */
+template <int D, int Rows, int Threads> struct made_tile {
+    static constexpr int across = copy_across<D / 2>, at_once = 32 / across;        /* pieces of a row; rows */
+    static constexpr int in_row = (D / 16 + across - 1) / across, rows = Rows * 32 / Threads;
+    static_assert(rows % at_once == 0, "a warp's lanes have rows alike");
+    uint32_t scale[rows / at_once * in_row];        /* of the pieces under way, as they are stored, in f32 or f16 */
+};
+/* f(n, l, x, at): the thread's n-th piece is the x-th of the warp's l-th row, and its numbers begin `at` behind the
+   tile. For all lanes; x is beyond the row where there is none. */
+template <int D, int Rows, int Threads, class F> ATTN__DEVICE void each_piece(F f)
+{
+    typedef made_tile<D, Rows, Threads> made;
+    const int lane = hw::lane_anew();
+    ATTN__UNROLL for (int r = 0; r < made::rows; r += made::at_once)
+        ATTN__UNROLL for (int n = 0; n < made::in_row; n++) {
+            const int l = r + lane / made::across, x = n * made::across + lane % made::across;
+            f(r / made::at_once * made::in_row + n, l, x,
+              chunk_of(row_of_lane<Rows, Threads, copy_across<D>>(l), 2 * x, Rows));
+        }
+}
+/* Starts to copy a tile of codes of a head, and loads their scales, which are scale(page, row, group). */
+template <int D, int Rows, int Threads, class F>
+ATTN__DEVICE void copy_pieces(made_tile<D, Rows, Threads> &made, uint32_t to, const attn__array &a, int64_t columns,
+                              const paged_row &own, F load)
+{
+    each_piece<D, Rows, Threads>([&](int n, int l, int x, uint32_t at) {
+        const int page = hw::shfl(own.page, l), row = hw::shfl(own.row, l);
+        const bool inside = page >= 0 && x * 16 < columns;
+        if (x < D / 16) hw::cp_async(to + at, (const int8_t *)a.data + place(a, page, 0, row, x * 16), inside);
+        made.scale[n] = inside ? load(page, row, x / 2) : 0;
+    });
+}
+/* four codes times their scale */
+template <class T> ATTN__DEVICE void make_numbers(uint32_t (&to)[2], uint32_t codes, float scale)
+{
+    const float base = 8388608.0f;      /* 2^23, whose lowest bit counts 1 */
+    ATTN__UNROLL for (int i = 0; i < 2; i++) {
+        float x[2];
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            const uint32_t which = 0x7650u + (uint32_t)(2 * i + e);     /* the byte in the place of the lowest one */
+            x[e] = float_of(hw::pick_bytes(codes ^ 0x80808080u, bits_of(base), which)) - (base + 128.0f);
+        }
+        to[i] = hw::pack<T>(hw::mul(x[0], scale), hw::mul(x[1], scale));
+    }
+}
+template <class T, int D, int Rows, int Threads>
+ATTN__DEVICE void make_pieces(const made_tile<D, Rows, Threads> &made, uint32_t tile, int32_t type)
+{
+    each_piece<D, Rows, Threads>([&](int n, int, int x, uint32_t at) {
+        const float scale = scale_of_codes(made.scale[n], type);
+        uint32_t codes[4], numbers[2][4], two[2];
+        if (x >= D / 16) return;
+        hw::load_shared(codes, tile + at);
+        ATTN__UNROLL for (int i = 0; i < 4; i++) {
+            make_numbers<T>(two, codes[i], scale);
+            numbers[i / 2][i % 2 * 2] = two[0];
+            numbers[i / 2][i % 2 * 2 + 1] = two[1];
+        }
+        hw::store_shared(tile + at, numbers[0]);
+        hw::store_shared(tile + (at ^ 16), numbers[1]);
+    });
 }
 
 /* What the sums of the thread's rows are to be multiplied by; writes log-sum-exp and stats. */
@@ -5226,10 +5306,11 @@ ATTN__DEVICE void mma_softmax(const params &p, float (&s)[Keys / 2], float (&out
 }
 
 /* An array that begins with a row of a head */
-ATTN__DEVICE attn__array from_row(const attn__array &a, int b, int h, int64_t row)
+template <bool MayBeCodes> ATTN__DEVICE attn__array from_row(const attn__array &a, int b, int h, int64_t row)
 {
     attn__array head = a;
-    head.data = hw::anew((void *)row_of(a, b, h, row));     /* else parts of the sum may be kept instead */
+    const int bytes = MayBeCodes && a.type == CODES_FOR_TILES ? 1 : 2;
+    head.data = hw::anew((void *)((char *)a.data + place(a, b, h, row, 0) * bytes));    /* else parts may be kept */
     return head;
 }
 
@@ -5239,14 +5320,21 @@ template <class Scales> struct tiled_head {
     const attn__array &scale;
     const int64_t &columns;                     /* read where it is needed: registers are few */
     uint32_t slots, made;                       /* made: the scales of the tile in use, with codes */
-    Scales   scales;                            /* of the tile after it */
+    Scales   scales;                            /* of the tile that is copied next, or under way */
+};
+template <int D, int Keys, class Shape, bool Codes = Shape::codes> struct task_scales {
+    typedef made_tile<D, Keys, Shape::tile_threads> type;
+};
+template <int D, int Keys, class Shape> struct task_scales<D, Keys, Shape, true> {
+    typedef code_scales<Keys, Shape::tile::groups> type;
 };
 /* The keys of a task, as the threads go over them that share slots: tile n has keys n * Keys and those after it, and
    the one after it is n + step. */
 template <int D, bool Extra, int Keys, int WarpsKV, int Kind, int RowBlocks, bool Floats> struct task_keys {
     typedef mma_shape<D, Keys, WarpsKV, Kind, RowBlocks> shape;
-    typedef code_scales<Keys, shape::tile::groups> scales;
     static constexpr int keys = Keys, size = D;
+    static constexpr bool makes = Extra && !Floats;         /* numbers of codes, tile by tile */
+    typedef typename task_scales<D, Keys, shape>::type scales;
     static constexpr bool extra = Extra, by_lane = !Extra && WarpsKV == 1;      /* of rows: rows_of_warp */
     /* Registers do not keep what tells of rows while keys are read: it is found again. */
     static constexpr bool bare = by_lane || (WarpsKV > 1 && mma_merges<D, Extra>);
@@ -5256,7 +5344,7 @@ template <int D, bool Extra, int Keys, int WarpsKV, int Kind, int RowBlocks, boo
        there are no registers for that, in some kernels. */
     static constexpr bool ahead = D <= 192 || ((WarpsKV > 1) != Extra && Kind != CODES_IN_GROUPS && !Floats);
     const params &p;
-    int        b, head, step;
+    int        b, head, step, key0;
     tile_reach reach;                           /* of all rows of the block */
     tile_range tiles;
     paged_row  own;                             /* the lane's row of the tile that is copied next */
@@ -5272,9 +5360,9 @@ ATTN__DEVICE Task keys_of_task(const mma_work &m, int b, int group, const entry 
     const int head = group * m.pack / (int)(p.heads / p.heads_kv), batch = p.page ? 0 : b;
     const int64_t keys_of_entry = m.splits > 1 && p.packed_keys ? keys_end_of(p, in, b) - in.key0 : p.keys;
     const uint32_t scales = slots + shape::all_slots;
-    Task t = {p, b, head, step, reach, tiles_of(m, reach, keys_of_entry, split, Task::keys), {-1, 0},
-              {codes ? p.k : from_row(p.k, batch, head, in.key0), p.k_scale, p.size_q, slots, scales, {}},
-              {codes ? p.v : from_row(p.v, batch, head, in.key0), p.v_scale, p.size_v, slots + shape::all_slots / 2,
+    Task t = {p, b, head, step, (int)in.key0, reach, tiles_of(m, reach, keys_of_entry, split, Task::keys), {-1, 0},
+              {codes ? p.k : from_row<Task::makes>(p.k, batch, head, in.key0), p.k_scale, p.size_q, slots, scales, {}},
+              {codes ? p.v : from_row<Task::makes>(p.v, batch, head, in.key0), p.v_scale, p.size_v, slots + shape::all_slots / 2,
                scales + shape::scales, {}}};
     if (!p.out.rank) t.v.a.rank = 0;                    /* log-sum-exp or stats alone */
     return t;
@@ -5283,13 +5371,13 @@ template <class Task> ATTN__DEVICE void find_rows(Task &t, int n)
 {
     typedef typename Task::shape shape;
     constexpr int D = Task::size, Keys = Task::keys, across = shape::codes ? codes_across<D> : copy_across<D>;
-    const int row = shape::codes ? hw::lane_anew() % Keys : row_of_lane<Keys, shape::tile_threads, across>();
+    const int l = hw::lane_anew(), row = shape::codes ? l % Keys : row_of_lane<Keys, shape::tile_threads, across>(l);
     const int key = n * Keys + row;
     t.own = find_paged_row(t.p, hw::anew(t.b), key, t.reach.first, t.reach.last, shape::codes ? t.b : 0);
 }
 template <class Task> ATTN__DEVICE void look_ahead(Task &t, int n)
 {
-    if (Task::ahead && (Task::shape::codes || t.p.page)) find_rows(t, n);
+    if (Task::ahead && (Task::shape::codes || t.p.page || (Task::makes && are_for_tiles(t.p)))) find_rows(t, n);
 }
 template <class Task> ATTN__DEVICE uint32_t slot_of(const Task &t, uint32_t slots, int n)
 {
@@ -5314,13 +5402,24 @@ template <class Task, class Scales> ATTN__DEVICE void copy_keys(Task &t, tiled_h
         }
     } else if (any) {
         constexpr int across = copy_across<D>;
-        if (!Task::ahead || t.p.page)
+        if (Task::makes && from.a.type == CODES_FOR_TILES)
+            copy_pieces(from.scales, to, from.a, from.columns, t.own, [&](int page, int row, int group) {
+                return load_scale(from.scale, place(from.scale, t.p.page ? page : t.b, t.head, t.key0 + row, group));
+            });
+        else if (!Task::ahead || t.p.page)
             copy_paged_rows<D, Keys, sharing, across, Task::tight>(to, from.a, from.columns, t.own);
         else
             copy_rows<D, Keys, sharing, across, Task::tight>(to, from.a, from.columns, 0, 0, n * Keys, t.reach.first,
                                                              t.reach.last);
     }
     hw::cp_async_commit();
+}
+/* Tile n of t.k or t.v, whose copy has ended, becomes numbers. */
+template <class T, class Task, class Scales> ATTN__DEVICE void make_keys(Task &t, tiled_head<Scales> &from, int n)
+{
+    if constexpr (Task::makes)
+        if (from.a.rank && from.a.type == CODES_FOR_TILES)
+            make_pieces<T>(from.scales, slot_of(t, from.slots, n), from.scale.type);
 }
 /* What is copied before the first tile's scores are found */
 template <class Task> ATTN__DEVICE void copy_first(Task &t, int first)
@@ -5452,6 +5551,7 @@ ATTN__DEVICE void go_over_keys(Task &t, float (&out)[Blocks][N], row_pair (&soft
         const bool edge = always_edge || n * Keys < t.reach.from || (n + 1) * Keys > t.reach.to;
         float s[Blocks][Keys / 2];
         hw::cp_async_wait<left>();                      /* K of this tile */
+        make_keys<T>(t, t.k, n);
         sync_tile<shape::tile_threads>();
         scores_of_tile<T>(t, s, q, row0, n, busy);
         ATTN__UNROLL for (int r = 0; r < Blocks; r++)
@@ -5459,6 +5559,7 @@ ATTN__DEVICE void go_over_keys(Task &t, float (&out)[Blocks][N], row_pair (&soft
                 mma_softmax<2 * N, Task::extra, mma_starts<Task::size, Task::shape::kind>, Keys>(
                     t.p, s[r], out[r], soft[r], rows, r, n * Keys, edge);
         hw::cp_async_wait<left>();                      /* V of this tile */
+        make_keys<T>(t, t.v, n);
         sync_tile<shape::tile_threads>();
         values_of_tile<T>(t, out, s, n, edge, busy);
     }
@@ -6862,19 +6963,29 @@ inline bool has_aligned_keys(const params &p, const attn__array &a)
 }
 
 inline int64_t larger_head(const params &p) { return p.size_v > p.size_q ? p.size_v : p.size_q; }
-/* Are k and v codes of 8 bits that the decode of stage 2 reads as they are? Of others numbers are made first, in the
-   workspace (without_codes). */
-inline bool reads_codes(const params &p)
+inline bool has_codes(const params &p) { return p.k.type == ATTN_I8 || p.v.type == ATTN_I8; }
+/* Codes of 8 bits that stage 2 can copy, 16 at a time */
+inline bool has_pieces(const params &p, const attn__array &a, int64_t columns)
+{
+    return a.type == ATTN_I8 && columns % 16 == 0 && has_aligned_keys(p, a);
+}
+/* Can it make numbers of what k and v have of them tile by tile? */
+inline bool tiles_take_codes(const params &p)
 {
     const auto fit = [&](const attn__array &a, int64_t columns) {
-        return a.type == ATTN_I8 && columns % 16 == 0 && has_aligned_keys(p, a);
+        return a.type != ATTN_I8 || has_pieces(p, a, columns);
     };
+    return has_codes(p) && is_16_bit(p.q) && !p.is_backward && !wants_pairs(p) && fit(p.k, p.size_q) &&
+           fit(p.v, p.size_v);
+}
+/* Are both codes that its decode reads as they are? */
+inline bool reads_codes(const params &p)
+{
     bool whole_groups = false;
     with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) { whole_groups = decltype(d)::value % 32 == 0; });
     return is_16_bit(p.q) && whole_groups && !p.is_backward && !has_extra(p) && !has_starts(p) && !wants_pairs(p) &&
-           p.heads_kv > 0 &&
-           p.queries * (p.heads / p.heads_kv) <= MMA_CODE_ROWS && fit(p.k, p.size_q) &&
-           (!p.v.rank || fit(p.v, p.size_v));
+           p.heads_kv > 0 && p.queries * (p.heads / p.heads_kv) <= MMA_CODE_ROWS &&
+           has_pieces(p, p.k, p.size_q) && (!p.v.rank || has_pieces(p, p.v, p.size_v));
 }
 
 /* May a result be written two columns at a time, in type `type` or float? */
@@ -6905,7 +7016,7 @@ inline const char *fast_covers(const params &p, int stage)
     ATTN__WANT(p.batch * p.heads * ((p.keys + p.queries) / 64 + 2) <= INT32_MAX - ATTN_CUDA_MAX_BLOCKS,
                "more than 2^31 tiles of rows");
     ATTN__WANT((p.k.type != ATTN_I8 && p.v.type != ATTN_I8) || reads_codes(p),
-               "one of k and v has 8 bits, and they lie in pages");
+               "k or v has 8 bits, in rows that are not of whole 16 bytes, and they lie in pages");
     ATTN__WANT(p.size_q % 8 == 0 && p.size_v % 8 == 0, "a head size is no multiple of 8");
     ATTN__WANT(has_aligned_rows(p.q, p.batch, p.heads, p.queries) &&
                has_aligned_keys(p, p.k) && (!p.v.rank || has_aligned_keys(p, p.v)),
@@ -10526,9 +10637,12 @@ static const stage stages[] = {
     {"stage 3, wgmma", hopper_covers, hopper_workspace, hopper_forward, hopper_backward}};
 static int stage_count() { return ATTN_CUDA_SIMPLE ? 1 : (int)(sizeof stages / sizeof *stages); }
 
-/* Tensor cores take no codes of 8 bits with scales: in front of what a fast stage needs, k and v become numbers of the
-   type of q in the workspace, and no longer lie in pages. Returns the bytes for them. (A decode of stage 2 takes
-   codes: reads_codes.) */
+/* How a fast stage is to have codes of 8 bits. The decode of stage 2 reads them (reads_codes); else its kernels with
+   Extra make numbers of tiles (tiles_take_codes); where they cannot, and in stage 3, k and v become numbers of the type
+   of q in front of what the stage needs of the workspace, and no longer lie in pages. With numbers stage 3 multiplies
+   more than twice as fast, but they cost six times the bytes: of 256 rows of a head on, that is the lesser time
+   (computed, not measured). */
+enum { MOST_ROWS_OF_CODES = 256 };
 static int64_t become_halves(const params &p, attn__array &a, attn__array &scale, int64_t columns, char *at)
 {
     if (a.type != ATTN_I8 || !is_16_bit(p.q) || p.is_backward) return 0;
@@ -10537,23 +10651,34 @@ static int64_t become_halves(const params &p, attn__array &a, attn__array &scale
     scale = attn__array();
     return (batch_of_keys(p) * p.heads_kv * p.keys * columns * 2 + 255) / 256 * 256;
 }
-static bool has_codes(const params &p) { return p.k.type == ATTN_I8 || p.v.type == ATTN_I8; }
-static int64_t without_codes(params &p, char *at)       /* at: NULL where there is no workspace yet */
+/* Makes p what stage s is given. Returns the bytes for numbers; at: NULL where there is no workspace yet. */
+static int64_t hand_over_codes(params &p, const stage &s, char *at)
 {
     const bool both = p.k.type == ATTN_I8 && (!p.v.rank || p.v.type == ATTN_I8);
-    if (reads_codes(p) || (p.page && !(both && p.pool))) return 0;
+    const bool few = queries_of_entry(p) * (p.heads / (p.heads_kv ? p.heads_kv : 1)) < MOST_ROWS_OF_CODES;
+    if (!has_codes(p) || reads_codes(p)) return 0;
+    if (tiles_take_codes(p) && (few || s.forward == mma_forward)) {
+        for (attn__array *const a : {&p.k, &p.v})
+            if (a->type == ATTN_I8) a->type = CODES_FOR_TILES;
+        return 0;
+    }
+    if (p.page && !(both && p.pool)) return 0;
     const int64_t of_k = become_halves(p, p.k, p.k_scale, p.size_k, at);
     const int64_t bytes = of_k + become_halves(p, p.v, p.v_scale, p.size_v, at ? at + of_k : NULL);
     if (bytes) p.page = p.pool = 0, p.page_table = attn__array();
     return bytes;
 }
+/* NULL, or why it cannot */
+static const char *covers(const stage &s, params p, const device &d, bool backward)
+{
+    hand_over_codes(p, s, NULL);
+    return s.covers(p, d, backward);
+}
 
 static const stage &stage_for(const params &p, const device &d, bool backward)
 {
     int i = stage_count() - 1;
-    params numbers;
-    if (has_codes(p)) numbers = p, without_codes(numbers, NULL);
-    while (i > 0 && stages[i].covers(has_codes(p) ? numbers : p, d, backward)) i--;
+    while (i > 0 && covers(stages[i], p, d, backward)) i--;
     return stages[i];
 }
 } /* namespace attn__gpu */
@@ -10975,7 +11100,7 @@ struct device_call {
     {
         tiled_params own = p;
         int64_t bytes = lay_out(own, NULL);
-        if (is_fast()) bytes += without_codes(own, NULL);
+        if (is_fast()) bytes += hand_over_codes(own, *runs, NULL);
         int64_t of_stage = runs->workspace(own, dev, backward, smaller);
         const bool takes_starts = backward ? mma_sweeps_once(own) : mma_has_starts(own);
         if (smaller && has_starts(p) && !takes_starts) {        /* with fewer rows it is stage 1's */
@@ -10990,7 +11115,9 @@ struct device_call {
         if (!has_codes(p)) return cudaSuccess;
         unpacking of_k = {p, p.k, p.k_scale, p.k, p.size_k}, of_v = {p, p.v, p.v_scale, p.v, p.size_v};
         const int64_t rows = batch_of_keys(p) * p.heads_kv * p.keys;
-        p.workspace = (char *)p.workspace + without_codes(p, (char *)p.workspace);
+        const int64_t bytes = hand_over_codes(p, *runs, (char *)p.workspace);
+        if (!bytes) return cudaSuccess;
+        p.workspace = (char *)p.workspace + bytes;
         of_k.to = p.k;
         of_v.to = p.v;
         if (of_k.to.type != of_k.from.type) ATTN__CUDA_TRY(attn__gpu::run(unpack, rows, stream, of_k));
@@ -11073,8 +11200,7 @@ extern "C" const char *attn__cuda_stage(const attn__call *c, int n, const char *
     attn__gpu::device_call call(c);
     const attn__gpu::stage *s = call.runs + n;
     if (s >= attn__gpu::stages + attn__gpu::stage_count()) return NULL;
-    attn__gpu::without_codes(call.p, NULL);
-    *why = s->covers(call.p, call.dev, call.backward);
+    *why = attn__gpu::covers(*s, call.p, call.dev, call.backward);
     if (!call.backward || *why) return s->name;
     if (s->backward == attn__gpu::hopper_backward)
         return "stage 3, wgmma, gradients in one sweep";

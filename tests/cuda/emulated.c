@@ -962,11 +962,12 @@ static void fast_read_codes(void) {
         static const int queries[] = {2, 70, 1};
         const int type = n % 2 ? ATTN_F16 : ATTN_BF16, dim = n % 8 == 7 ? 40 : n % 8 > 4 ? 128 : 64;
         const int alone = n % 12 == 9; /* heads: 64 rows are the most that are read so, and stage 3's fewest */
-        const int rows = alone ? 64 : n % 6 == 3 ? 31 : queries[n % 3];
-        const int reads = rows < 70 && dim != 40 && n % 6 != 5;
-        const int arch_now = !alone && (rows == 70 || n % 5) ? 80 : 90;
+        const int many = n == 16;      /* rows, so that stage 3 has them, in numbers that are made first */
+        const int rows = alone ? 64 : many ? 130 : n % 6 == 3 ? 31 : queries[n % 3];
+        const int reads = rows < 70 && dim != 40 && n % 6 != 5, in_tiles = !reads && dim != 40 && !many;
+        const int arch_now = alone || many || n % 5 == 0 ? 90 : 80;
         const int64_t page = n % 4 ? test_int(1, 80) : test_int(1, 700), pages = n % 4 ? test_int(1, 9) : 1;
-        attn_desc d = make_desc(pages, 4, alone ? 4 : 2, rows, page, dim, 64), same;
+        attn_desc d = make_desc(pages, 4, alone ? 4 : 2, rows, page, dim, 64), same, plain;
         attn_view floats_k, floats_v;
         size_t bytes = 0, of_numbers = 0;
         d.q = make_filled(LAYOUT_PACKED, 1, 4, 1, 4, rows, dim);
@@ -984,6 +985,9 @@ static void fast_read_codes(void) {
         as_codes(&d.v, &d.v_scale, n % 5 < 3, n % 3 ? ATTN_F16 : ATTN_F32, &floats_v);
         d.k = side_by_side(&d.k), d.v = side_by_side(&d.v);
         same.k = narrow(&floats_k, type), same.v = narrow(&floats_v, type);
+        plain = same;
+        if (in_tiles) same.alibi = make_view(ATTN_F32, LAYOUT_PACKED, 1, 4, 0, 0, 0);
+        for (int h = 0; in_tiles && h < 4; h++) put_at(&same.alibi, 0, 0, 0, h, 0); /* in the kernel that makes them */
         on_device();
         fake_set_arch(arch_now);
         if (fake_arch() < 80) { /* a device that is older */
@@ -993,10 +997,13 @@ static void fast_read_codes(void) {
         const char *why = "on the device, stage 2, mma.sync";
         if (fake_arch() == 90) why = "stage 3, wgmma: few queries"; /* of numbers that are made first */
         if (fake_arch() == 90 && reads) why = "stage 3, wgmma: keys and values of 8 bits are read as they are";
+        if (fake_arch() == 90 && in_tiles) why = "stage 3, wgmma: keys or values of 8 bits become numbers tile by tile";
+        if (fake_arch() == 90 && many) why = "on the device, stage 3, wgmma";
         CHECKF(explained(&d, 0, why), "case %d", n);
         CHECK_STATUS(attn_workspace_size(&d, &bytes, 0), ATTN_OK);
         CHECK_STATUS(attn_workspace_size(&same, &of_numbers, 0), ATTN_OK);
-        CHECKF((bytes <= of_numbers) == reads, "case %d: %d bytes, of numbers %d", n, (int)bytes, (int)of_numbers);
+        CHECKF((bytes <= of_numbers) == (reads || in_tiles), "case %d: %d bytes, of numbers %d", n, (int)bytes,
+               (int)of_numbers);
         if (run_with_workspace(&d, "codes") && run_desc(&same, "their numbers")) {
             if (!reads) check_same_results(&d, &same, "codes of k and v");
             else
@@ -1006,7 +1013,7 @@ static void fast_read_codes(void) {
         }
         check_least(&d, 0);
         if (n % 4 == 0) { /* with weights their numbers are made first, in a decode, too */
-            attn_desc of_codes = d, of_them = same;
+            attn_desc of_codes = d, of_them = plain;
             of_codes.weights = make_out(LAYOUT_PACKED, 4, 1, 4, rows, page);
             of_them.weights = make_out(LAYOUT_PACKED, 4, 1, 4, rows, page);
             on_device();
@@ -1014,12 +1021,16 @@ static void fast_read_codes(void) {
             if (run_with_workspace(&of_codes, "codes, weights") && run_desc(&of_them, "their numbers, weights"))
                 check_same_results(&of_codes, &of_them, "weights of codes");
         }
-        /* one of them in numbers, in pages: by the floats of stage 1 */
+        /* one of them in numbers; in pages, where tiles cannot take the other, by the floats of stage 1 */
         d.v = same.v, memset(&d.v_scale, 0, sizeof d.v_scale);
-        CHECKF(
-            explained(&d, 0,
-                      n % 4 ? "mma.sync: one of k and v has 8 bits, and they lie in pages" : "on the device, stage 2"),
-            "case %d with one of them", n);
+        why = "mma.sync: k or v has 8 bits, in rows that are not of whole 16 bytes, and they lie in pages";
+        CHECKF(explained(&d, 0,
+                         dim == 40 && n % 4 ? why
+                         : many             ? "on the device, stage 3"
+                                            : "on the device, stage 2"),
+               "case %d with one of them", n);
+        if (in_tiles && run_with_workspace(&d, "codes of k") && run_desc(&same, "their numbers"))
+            check_same_results(&d, &same, "codes of k alone");
         fake_set_arch(arch);
         test_release();
     }

@@ -182,6 +182,7 @@ struct call {
     bool pair_sums = false;   /* d_bias, d_scale, d_alibi, wherever they can be */
     bool scale_alone = false; /* d_scale, but not dq, dk, dv */
     bool masked = false;      /* of entries: by a bias, and maybe a mask */
+    int codes_of = 0;         /* for take_codes. 1: k, 2: v */
 };
 static void integers(attn__array &a, shared_vector<int32_t> &v, int64_t b, int64_t i) {
     a.data = v.data(), a.rank = i > 1 ? 2 : 1, a.type = ATTN_I32;
@@ -872,8 +873,10 @@ static void decode_in_many_parts(call &c, const stage &s) {
 static void put_into_pages(call &c) {
     static const int64_t nowhere[4] = {-1, INT64_MIN, INT64_MAX, 1ll << 32};
     params &p = c.p;
-    const bool codes = p.k.type == ATTN_I8;
-    const tensor *const from[4] = {codes ? &c.codes[0] : &c.k, codes ? &c.codes[1] : &c.v, &c.scales[0], &c.scales[1]};
+    const auto is_codes = [](const attn__array &a) { return a.type == ATTN_I8 || a.type == CODES_FOR_TILES; };
+    const bool codes[2] = {is_codes(p.k), is_codes(p.v)};
+    const tensor *const from[4] = {codes[0] ? &c.codes[0] : &c.k, codes[1] ? &c.codes[1] : &c.v, &c.scales[0],
+                                   &c.scales[1]};
     attn__array *const to[4] = {&p.k, &p.v, &p.k_scale, &p.v_scale};
     const int64_t pages = p.keys / c.page;
     std::vector<int64_t> order((size_t)(p.batch * pages + draw(1, 3)));
@@ -883,7 +886,8 @@ static void put_into_pages(call &c) {
     }
     p.page = c.page, p.pool = (int64_t)order.size();
     c.table.assign((size_t)(p.batch * pages), 0);
-    for (int n = 0; n < (codes ? 4 : 2); n++) {
+    for (int n = 0; n < 4; n++) {
+        if (n >= 2 && !codes[n - 2]) continue;
         tensor &pool = c.pools[n];
         make(pool, from[n]->a.type, p.pool, p.heads_kv, p.page, from[n]->size[3], 16);
         for (int64_t b = 0; b < p.batch; b++) {
@@ -899,6 +903,7 @@ static void put_into_pages(call &c) {
             }
         }
         pool.a.stride[3] = to[n]->stride[3];
+        pool.a.type = to[n]->type;
         *to[n] = pool.a;
     }
     p.page_table = {(void *)c.table.data(), {pages, 0, 1, 0}, ATTN_I64, 2};
@@ -923,6 +928,61 @@ template <void (*test)(call &, const stage &)> static void in_pages(call &c, con
     const size_t shared = fake_counted().shared;
     put_into_pages(c);
     same_bits(c, s, shared);
+}
+/* The numbers of k or v become others near by, of which there are codes. What is not finite is a scale's. */
+static void become_codes(tensor &t, tensor &codes, tensor &scales) {
+    const bool per_row = chance(50);
+    const int64_t in_row = per_row ? 1 : (t.size[3] + 31) / 32;
+    make(codes, ATTN_I8, t.size[0], t.size[1], t.size[2], t.size[3], 16);
+    make(scales, chance(50) ? ATTN_F32 : ATTN_F16, t.size[0], t.size[1], t.size[2], in_row, 1);
+    if (in_row == 1) scales.a.stride[3] = 0;
+    for_all(scales, [&](int64_t b, int64_t h, int64_t i, int64_t g) {
+        const int64_t first = g * 32, end = per_row ? t.size[3] : std::min(first + 32, t.size[3]);
+        double largest = 0;
+        for (int64_t x = first; x < end && isfinite(largest); x++)
+            if (!(fabs(t(b, h, i, x)) <= largest))
+                largest = isfinite(t(b, h, i, x)) ? fabs(t(b, h, i, x)) : t(b, h, i, x);
+        put(scales, b, h, i, g, largest / 127);
+        const float scale = (float)scales(b, h, i, g);
+        for (int64_t x = first; x < end; x++) {
+            const double code = scale == 0 || !isfinite(scale) ? (double)draw(-128, 127) : rint(t(b, h, i, x) / scale);
+            put(codes, b, h, i, x, std::max(-128.0, std::min(127.0, code)));
+            put(t, b, h, i, x, (float)codes(b, h, i, x) * scale);
+        }
+    });
+}
+/* k, v or both become the codes of their numbers, for kernels that make tiles of numbers again. */
+static void take_codes(call &c, const stage &s) {
+    params &p = c.p;
+    const bool packed = p.k.stride[0] == 0;
+    if (c.codes_of & 1) p.k = c.codes[0].a, p.k_scale = c.scales[0].a;
+    if (c.codes_of & 2) p.v = c.codes[1].a, p.v_scale = c.scales[1].a;
+    for (attn__array *const a : {&p.k, &p.v, &p.k_scale, &p.v_scale})
+        if (packed) a->stride[0] = 0;
+    checks++;
+    if (hand_over_codes(p, s, NULL) || !are_for_tiles(p)) fail(c, "codes do not become tiles of numbers", 0, 1);
+    c.name += c.codes_of == 1 ? ", codes of k" : c.codes_of == 2 ? ", codes of v" : ", codes";
+}
+/* Codes of which numbers are made tile by tile have the bits of these numbers, in pages, too, in the kernels with
+   options. Slopes of 0 have numbers taken there. */
+template <bool Pages, void (*test)(call &, const stage &)> static void codes_in_tiles(call &c, const stage &s) {
+    params &p = c.p;
+    const bool plain = !has_extra(p);
+    c.codes_of = draw(1, 3);
+    if (c.codes_of & 1) become_codes(c.k, c.codes[0], c.scales[0]);
+    if (c.codes_of & 2) become_codes(c.v, c.codes[1], c.scales[1]);
+    if (plain) {
+        make(c.alibi, ATTN_F32, 1, p.heads, 1, 1);
+        for (int64_t h = 0; h < p.heads; h++) put(c.alibi, 0, h, 0, 0, 0);
+        p.alibi = c.alibi.a, p.alibi.stride[0] = p.alibi.stride[2] = p.alibi.stride[3] = 0;
+    }
+    fake_forget();
+    test(c, s);
+    const size_t shared = fake_counted().shared;
+    if (plain && (c.codes_of < 3 || p.queries * p.heads / p.heads_kv > 64)) p.alibi.rank = 0; /* else codes are read */
+    take_codes(c, s);
+    same_bits(c, s, shared);
+    if (Pages) put_into_pages(c), same_bits(c, s, shared);
 }
 /* k or v become what codes stand for: each number is rounded to f32, for a call that reads codes as they are. */
 static void draw_codes(call &c, tensor &t, tensor &codes, tensor &scales, double size) {
@@ -1448,6 +1508,8 @@ static void forward_of_entries(call &all, const stage &s) {
         if (lengths) spoil_outside(all.k, of, packed_keys, true), spoil_outside(all.v, of, packed_keys, true);
         all.name += ", NaN outside";
     }
+    if (all.codes_of & 1) become_codes(all.k, all.codes[0], all.scales[0]);
+    if (all.codes_of & 2) become_codes(all.v, all.codes[1], all.scales[1]);
     integers(p.query_starts, all.query_starts, p.batch, 1), integers(p.key_starts, all.key_starts, p.batch, 1);
     integers(p.key_lengths, all.key_lengths, p.batch, 1), integers(p.query_lengths, all.query_lengths, p.batch, 1);
     if (!lengths) p.key_lengths.rank = 0;
@@ -1483,19 +1545,20 @@ static void forward_of_entries(call &all, const stage &s) {
             if (first[n] != results[n]->memory) fail(all, "other bits than in the first timing", mode, n);
         }
     }
-    if (pages) {
-        const attn__array k = p.k, v = p.v;
-        put_into_pages(all);
+    const attn__array k = p.k, v = p.v;
+    const auto again = [&](const char *what) {
         if (s.covers(p, all.dev, false)) return fail(all, s.covers(p, all.dev, false), 0, 1);
         give_workspace(all, (size_t)s.workspace(p, all.dev, false, false));
         for (tensor *t : results) poison(*t);
         if (s.forward(p, all.dev, NULL) || fake_failure()[0]) return fail(all, fake_failure(), 0, 1);
         for (int n = 0; n < 3; n++) {
             checks++;
-            if (first[n] != results[n]->memory) fail(all, "other bits than of keys side by side", 0, n);
+            if (first[n] != results[n]->memory) fail(all, what, 0, n);
         }
-        p.k = k, p.v = v, p.page = p.pool = 0, p.page_table.rank = 0;
-    }
+    };
+    if (all.codes_of) take_codes(all, s), again("other bits than of the numbers of codes");
+    if (pages) put_into_pages(all), again("other bits than of keys side by side");
+    p.k = k, p.v = v, p.page = p.pool = 0, p.page_table.rank = p.k_scale.rank = p.v_scale.rank = 0;
     for (tensor *t : results) {
         check_outside(all, *t, of, packed_queries);
         checks++;
@@ -1706,6 +1769,10 @@ static void backward_of_entries(call &all, const stage &s) {
 template <void Test(call &, const stage &)> static void masked_entries(call &all, const stage &s) {
     all.masked = true;
     Test(all, s);
+}
+static void codes_of_entries(call &all, const stage &s) {
+    all.codes_of = draw(1, 3);
+    forward_of_entries(all, s);
 }
 
 static const struct kind {
@@ -2070,6 +2137,33 @@ static const struct kind {
      80,
      99 * 1024,
      {1, 150, OF_SCORES, 0, 8, 128}},
+    {"stage 2 codes in tiles", 1, codes_in_tiles<false, forward>, 80, 163 * 1024, {1, 200, 0, 0, 8, 64, 0, 0, true}},
+    {"stage 2 codes in tiles", 1, codes_in_tiles<false, forward>, 80, 163 * 1024, {1, 150, 0, 0, 72, 256, 0, 0, true}},
+    {"stage 2 codes in tiles, in pages",
+     1,
+     codes_in_tiles<true, forward>,
+     86,
+     99 * 1024,
+     {1, 150, 0, 0, 8, 256, 0, 80, true}},
+    {"stage 2 codes in tiles, with everything",
+     1,
+     codes_in_tiles<true, forward>,
+     80,
+     163 * 1024,
+     {1, 150, 1, 0, 8, 256, 0, 80, true}},
+    {"stage 2 codes in tiles, decode",
+     1,
+     codes_in_tiles<true, decode>,
+     80,
+     163 * 1024,
+     {0, 0, 1, 2, 8, 256, 0, 80, true}},
+    {"stage 2 codes in tiles, entries", 1, codes_of_entries, 80, 163 * 1024, {1, 90, OF_SCORES, 0, 8, 128, 0, 0, true}},
+    {"stage 2 codes in tiles, entries",
+     1,
+     masked_entries<codes_of_entries>,
+     86,
+     99 * 1024,
+     {1, 90, OF_SCORES, 0, 72, 192, 0, 0, true}},
 };
 
 static const int largest_head = std::max({ATTN_CUDA_HEAD_DIMS}); /* of stage 2 */

@@ -5006,37 +5006,44 @@ template <int D> ATTN__DEVICE void order_columns(float (&out)[D / 2], unsigned c
    with Extra go over keys, whatever they do with these. A piece is 16 codes. They are copied to where their numbers
    will be, into the first half of that, and the thread that copied them makes these when the copy has ended: no other
    thread is waited for, and no shared memory is needed for codes. A warp has the rows that its lanes have looked up
-   (copy_paged_rows); lanes side by side have the pieces of one. */
+   (copy_paged_rows); lanes side by side have the pieces of one. Two lanes' pieces have a scale together, so a lane has
+   one of every other of their pieces, and tells it to these two. */
 template <int D, int Rows, int Threads> struct made_tile {
     static constexpr int across = copy_across<D / 2>, at_once = 32 / across;        /* pieces of a row; rows */
     static constexpr int in_row = (D / 16 + across - 1) / across, rows = Rows * 32 / Threads;
+    static constexpr int pieces = rows / at_once * in_row;                          /* of a lane */
     static_assert(rows % at_once == 0, "a warp's lanes have rows alike");
-    uint32_t scale[rows / at_once * in_row];        /* of the pieces under way, as they are stored, in f32 or f16 */
+    uint32_t scale[(pieces + 1) / 2];           /* of the pieces under way, as they are stored */
 };
-/* f(n, l, x, at): the thread's n-th piece is the x-th of the warp's l-th row, and its numbers begin `at` behind the
-   tile. For all lanes; x is beyond the row where there is none. */
-template <int D, int Rows, int Threads, class F> ATTN__DEVICE void each_piece(F f)
+/* A lane's n-th piece: the x-th, which may be beyond the last, of the warp's l-th row; `at`: where its numbers are. */
+struct code_piece { int l, x; uint32_t at; };
+template <int D, int Rows, int Threads> ATTN__DEVICE code_piece piece_of(int n, int lane)
 {
     typedef made_tile<D, Rows, Threads> made;
-    const int lane = hw::lane_anew();
-    ATTN__UNROLL for (int r = 0; r < made::rows; r += made::at_once)
-        ATTN__UNROLL for (int n = 0; n < made::in_row; n++) {
-            const int l = r + lane / made::across, x = n * made::across + lane % made::across;
-            f(r / made::at_once * made::in_row + n, l, x,
-              chunk_of(row_of_lane<Rows, Threads, copy_across<D>>(l), 2 * x, Rows));
-        }
+    const int l = n / made::in_row * made::at_once + lane / made::across;
+    const int x = n % made::in_row * made::across + lane % made::across;
+    return {l, x, chunk_of(row_of_lane<Rows, Threads, copy_across<D>>(l), 2 * x, Rows)};
 }
-/* Starts to copy a tile of codes of a head, and loads their scales, which are scale(page, row, group). */
+/* Starts to copy a tile of codes of a head, and loads their scales, which are load(page, row, group). */
 template <int D, int Rows, int Threads, class F>
 ATTN__DEVICE void copy_pieces(made_tile<D, Rows, Threads> &made, uint32_t to, const attn__array &a, int64_t columns,
                               const paged_row &own, F load)
 {
-    each_piece<D, Rows, Threads>([&](int n, int l, int x, uint32_t at) {
-        const int page = hw::shfl(own.page, l), row = hw::shfl(own.row, l);
-        const bool inside = page >= 0 && x * 16 < columns;
-        if (x < D / 16) hw::cp_async(to + at, (const int8_t *)a.data + place(a, page, 0, row, x * 16), inside);
-        made.scale[n] = inside ? load(page, row, x / 2) : 0;
-    });
+    constexpr int pieces = made_tile<D, Rows, Threads>::pieces;
+    const int lane = hw::lane_anew();
+    ATTN__UNROLL for (int n = 0; n < pieces; n++) {
+        const code_piece t = piece_of<D, Rows, Threads>(n, lane);
+        const int page = hw::shfl(own.page, t.l), row = hw::shfl(own.row, t.l);
+        if (t.x < D / 16)
+            hw::cp_async(to + t.at, (const int8_t *)a.data + place(a, page, 0, row, t.x * 16),
+                         page >= 0 && t.x * 16 < columns);
+    }
+    ATTN__UNROLL for (int n = 0; n < pieces; n += 2) {
+        const code_piece t = piece_of<D, Rows, Threads>(n + lane / 16, lane % 16 * 2);
+        const int page = hw::shfl(own.page, t.l % 32), row = hw::shfl(own.row, t.l % 32);
+        const bool inside = n + lane / 16 < pieces && page >= 0 && t.x * 16 < columns;
+        made.scale[n / 2] = inside ? load(page, row, t.x / 2) : 0;
+    }
 }
 /* four codes times their scale */
 template <class T> ATTN__DEVICE void make_numbers(uint32_t (&to)[2], uint32_t codes, float scale)
@@ -5054,19 +5061,21 @@ template <class T> ATTN__DEVICE void make_numbers(uint32_t (&to)[2], uint32_t co
 template <class T, int D, int Rows, int Threads>
 ATTN__DEVICE void make_pieces(const made_tile<D, Rows, Threads> &made, uint32_t tile, int32_t type)
 {
-    each_piece<D, Rows, Threads>([&](int n, int, int x, uint32_t at) {
-        const float scale = scale_of_codes(made.scale[n], type);
+    const int lane = hw::lane_anew();
+    ATTN__UNROLL for (int n = 0; n < made_tile<D, Rows, Threads>::pieces; n++) {
+        const code_piece t = piece_of<D, Rows, Threads>(n, lane);
+        const float scale = scale_of_codes(hw::shfl(made.scale[n / 2], n % 2 * 16 + lane / 2), type);
         uint32_t codes[4], numbers[2][4], two[2];
-        if (x >= D / 16) return;
-        hw::load_shared(codes, tile + at);
+        if (t.x >= D / 16) continue;
+        hw::load_shared(codes, tile + t.at);
         ATTN__UNROLL for (int i = 0; i < 4; i++) {
             make_numbers<T>(two, codes[i], scale);
             numbers[i / 2][i % 2 * 2] = two[0];
             numbers[i / 2][i % 2 * 2 + 1] = two[1];
         }
-        hw::store_shared(tile + at, numbers[0]);
-        hw::store_shared(tile + (at ^ 16), numbers[1]);
-    });
+        hw::store_shared(tile + t.at, numbers[0]);
+        hw::store_shared(tile + (t.at ^ 16), numbers[1]);
+    }
 }
 
 /* What the sums of the thread's rows are to be multiplied by; writes log-sum-exp and stats. */
@@ -5132,6 +5141,8 @@ constexpr int mma_blocks = WarpsKV == 1 || Extra ? 1 : Kind == CODES && !T::is_b
 /* Does the block of a decode that leaves the last part merge them? Beside 256 columns and options it has no registers
    for that. */
 template <int D, bool Extra> constexpr bool mma_merges = D <= 192 || !Extra;
+/* Does a decode with options make numbers of codes? Beside 256 columns it has no registers for that. */
+template <int D> constexpr bool mma_decode_makes = D <= 192;
 template <int WarpsKV> constexpr int mma_threads = WarpsKV > 1 ? 32 * WarpsKV : 128;
 template <int D, int Keys, int WarpsKV = 1, int Kind = NUMBERS, int RowBlocks = 1> struct mma_shape {
     typedef code_tile<Keys, D, Kind> tile;
@@ -5333,7 +5344,8 @@ template <int D, int Keys, class Shape> struct task_scales<D, Keys, Shape, true>
 template <int D, bool Extra, int Keys, int WarpsKV, int Kind, int RowBlocks, bool Floats> struct task_keys {
     typedef mma_shape<D, Keys, WarpsKV, Kind, RowBlocks> shape;
     static constexpr int keys = Keys, size = D;
-    static constexpr bool makes = Extra && !Floats;         /* numbers of codes, tile by tile */
+    /* Does it make numbers of codes, tile by tile? */
+    static constexpr bool makes = Extra && !Floats && (WarpsKV == 1 || mma_decode_makes<D>);
     typedef typename task_scales<D, Keys, shape>::type scales;
     static constexpr bool extra = Extra, by_lane = !Extra && WarpsKV == 1;      /* of rows: rows_of_warp */
     /* Registers do not keep what tells of rows while keys are read: it is found again. */
@@ -7153,14 +7165,15 @@ inline bool fits_twice(int shared_bytes, const device &dev)
     return 2 * (shared_bytes + 1024) <= dev.shared_bytes + 1024;
 }
 
-/* Tiles of so many rows, or those of a decode. Returns how many there are, for each of which a block is. */
-inline int64_t lay_rows(mma_work &m, const params &p, int rows)
+/* Tiles of so many rows, or those of a decode, if it may be one. Returns how many there are, for each of which a block
+   is. */
+inline int64_t lay_rows(mma_work &m, const params &p, int rows, bool may_decode)
 {
     const int64_t queries = queries_of_entry(p);
     m.pack = queries < rows ? (int32_t)(p.heads / p.heads_kv) : 1;
     if (p.packed_queries && MMA_DECODE_ROWS % m.pack != 0) m.pack = 1;     /* tiles begin with a query */
     m.groups = p.heads / m.pack;
-    const bool few = is_16_bit(p.q) && queries * m.pack <= MMA_DECODE_ROWS;
+    const bool few = is_16_bit(p.q) && may_decode && queries * m.pack <= MMA_DECODE_ROWS;
     m.rows = few || p.k.type == ATTN_I8 ? MMA_DECODE_ROWS : rows;
     m.tiles = (queries * m.pack + m.rows - 1) / m.rows;
     return p.batch * m.groups * m.tiles;
@@ -7180,10 +7193,11 @@ template <int D> mma_work mma_plan(const params &p, const device &dev)
     const int64_t most_blocks = 2 * (int64_t)dev.processors;
     const int64_t most_parts = (p.packed_keys ? p.keys / p.batch : p.keys) / 256;
     mma_work m;
-    int64_t blocks = lay_rows(m, p, plain ? large::rows : mma_tile_shape<D, true>::rows);
+    const bool may_decode = mma_decode_makes<D> || !are_for_tiles(p);
+    int64_t blocks = lay_rows(m, p, plain ? large::rows : mma_tile_shape<D, true>::rows, may_decode);
     if (plain && large::rows != small::rows &&
         (D > most_large_tiles(dev) || blocks < most_blocks || !fits_twice(large::shared_bytes, dev)))
-        blocks = lay_rows(m, p, small::rows);
+        blocks = lay_rows(m, p, small::rows, may_decode);
     m.packed = packed_tiles();
     if (p.packed_queries) m.tiles = most_packed_tiles(p, m.rows / m.pack, false);
     int64_t parts = most_blocks / blocks;

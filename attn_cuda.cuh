@@ -183,7 +183,9 @@ void attn_cuda_use_stream(void *stream);
 
 /* ------------------------------------------------------------------------------------------------------ >>config */
 #ifndef ATTN_CUDA_HEAD_DIMS
-#  define ATTN_CUDA_HEAD_DIMS 32, 64, 96, 128, 192, 256    /* ascending; others take the next, or stage 1 */
+#  define ATTN_CUDA_HEAD_DIMS 32, 64, 96, 128, 192, 256    /* ascending; others take the next, or stage 1. Those of 32
+                                                              and 96 are for plain calls of many rows; with options, a
+                                                              decode, weights take 64 and 128 */
 #endif
 #ifndef ATTN_CUDA_HOPPER_DIMS
 #  define ATTN_CUDA_HOPPER_DIMS ATTN_CUDA_HEAD_DIMS     /* the same of stage 3, which has 64, 96, 128, 192 and 256: each
@@ -6945,6 +6947,21 @@ template <int... Sizes> constexpr int largest_of(head_sizes<Sizes...>)
     ((largest = Sizes > largest ? Sizes : largest), ...);
     return largest;
 }
+/* Head sizes 32 and 96 have kernels for plain calls of many rows alone, if there are 64 and 128. A decode waits for
+   memory, and tiles of 96 columns take as much shared memory as those of 128; other calls are few. */
+template <int... Sizes> constexpr bool has_size(int size, head_sizes<Sizes...>) { return ((Sizes == size) || ...); }
+template <int D> constexpr bool mma_is_whole = !((D == 32 && has_size(64, mma_head_sizes())) ||
+                                                 (D == 96 && has_size(128, mma_head_sizes())));
+/* f(the D of kernels of 16 bits), whole: for any call */
+template <class F> bool with_16_bit_size(int64_t size, bool whole, F f)
+{
+    return with_head_size(size, mma_head_sizes(), [&](auto d) {
+        constexpr int D = decltype(d)::value;
+        if constexpr (mma_is_whole<D>) f(d);
+        else if (whole) with_16_bit_size(D + 1, true, f);
+        else f(d);
+    });
+}
 /* The same for the D of f32, of which a row has half as many numbers: there are kernels for 64 and 128 of them, those
    with Extra alone. */
 template <class F> bool with_f32_size(int64_t, head_sizes<>, F) { return false; }
@@ -6974,6 +6991,24 @@ inline bool has_aligned_keys(const params &p, const attn__array &a)
     return has_aligned_rows(a, p.page ? p.pool : p.batch, p.heads_kv, p.page ? p.page : p.keys);
 }
 
+/* Queries of an entry; of packed ones, which the host does not know, the mean */
+inline int64_t queries_of_entry(const params &p)
+{
+    return p.packed_queries ? (p.queries + p.batch - 1) / p.batch : p.queries;
+}
+/* The heads of a group, in a tile of `rows` rows, if they fit there. Tiles of packed queries begin with a query. */
+inline int32_t heads_in_tile(const params &p, int rows)
+{
+    const int32_t pack = queries_of_entry(p) < rows ? (int32_t)(p.heads / p.heads_kv) : 1;
+    return p.packed_queries && MMA_DECODE_ROWS % pack != 0 ? 1 : pack;
+}
+/* Are its rows those of a decode? */
+inline bool has_few_rows(const params &p)
+{
+    return is_16_bit(p.q) && p.batch > 0 && p.heads_kv > 0 &&
+           queries_of_entry(p) * heads_in_tile(p, MMA_DECODE_ROWS + 1) <= MMA_DECODE_ROWS;
+}
+
 inline int64_t larger_head(const params &p) { return p.size_v > p.size_q ? p.size_v : p.size_q; }
 inline bool has_codes(const params &p) { return p.k.type == ATTN_I8 || p.v.type == ATTN_I8; }
 /* Codes of 8 bits that stage 2 can copy, 16 at a time */
@@ -6994,7 +7029,7 @@ inline bool tiles_take_codes(const params &p)
 inline bool reads_codes(const params &p)
 {
     bool whole_groups = false;
-    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) { whole_groups = decltype(d)::value % 32 == 0; });
+    with_16_bit_size(larger_head(p), true, [&](auto d) { whole_groups = decltype(d)::value % 32 == 0; });
     return is_16_bit(p.q) && whole_groups && !p.is_backward && !has_extra(p) && !has_starts(p) && !wants_pairs(p) &&
            p.heads_kv > 0 && p.queries * (p.heads / p.heads_kv) <= MMA_CODE_ROWS &&
            has_pieces(p, p.k, p.size_q) && (!p.v.rank || has_pieces(p, p.v, p.size_v));
@@ -7049,6 +7084,12 @@ static const char *fast_covers_backward(const params &p)
                "dq, dk, dv are not in rows of the type of q or f32");
     return NULL;
 }
+/* Does a call need nothing but the kernels of plain tiles? Those of gradients find all of them. */
+inline bool is_plain_call(const params &p)
+{
+    const bool finds_all = !p.is_backward || (p.dq.rank && (p.dk.rank || p.dv.rank));
+    return finds_all && !has_extra(p) && !has_few_rows(p) && p.k.type != ATTN_I8;
+}
 /* f(its type) for a call of 16 bits; f(its type, the D of its kernels) for any, false where there are none. fast_covers
    refuses types that were left out. */
 template <class F> int with_type(int32_t its_type, F f)
@@ -7063,18 +7104,19 @@ template <class F> void each_type(F f)
     if constexpr (ATTN_CUDA_BF16) f(hw::bf16());
     if constexpr (ATTN_CUDA_F16) f(hw::f16());
 }
-template <class F> bool with_shape(const params &p, F f)
+/* whole: kernels for any call; else those that this one needs. */
+template <class F> bool with_shape(const params &p, F f, bool whole = false)
 {
     if (p.q.type == ATTN_F32)
         return with_f32_size(larger_head(p), mma_head_sizes(), [&](auto d) { f(hw::f32(), d); });
-    return with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+    return with_16_bit_size(larger_head(p), whole || !is_plain_call(p), [&](auto d) {
         with_type(p.q.type, [&](auto type) { f(type, d); return 0; });
     });
 }
-template <class F> cudaError_t with_kernels(const params &p, F f)
+template <class F> cudaError_t with_kernels(const params &p, F f, bool whole = false)
 {
     int error = 0;
-    with_shape(p, [&](auto type, auto d) { error = f(type, d); });
+    with_shape(p, [&](auto type, auto d) { error = f(type, d); }, whole);
     return (cudaError_t)error;
 }
 /* A call of type T as its kernels see it (see halves_each) */
@@ -7153,12 +7195,6 @@ static const char *mma_covers(const params &p, const device &d, bool backward)
     return NULL;
 }
 
-/* Queries of an entry; of packed ones, which the host does not know, the mean */
-inline int64_t queries_of_entry(const params &p)
-{
-    return p.packed_queries ? (p.queries + p.batch - 1) / p.batch : p.queries;
-}
-
 /* into a multiprocessor: it has 1 KB more than a block may have, and reserves 1 KB for each block */
 inline bool fits_twice(int shared_bytes, const device &dev)
 {
@@ -7170,11 +7206,9 @@ inline bool fits_twice(int shared_bytes, const device &dev)
 inline int64_t lay_rows(mma_work &m, const params &p, int rows, bool may_decode)
 {
     const int64_t queries = queries_of_entry(p);
-    m.pack = queries < rows ? (int32_t)(p.heads / p.heads_kv) : 1;
-    if (p.packed_queries && MMA_DECODE_ROWS % m.pack != 0) m.pack = 1;     /* tiles begin with a query */
+    m.pack = heads_in_tile(p, rows);
     m.groups = p.heads / m.pack;
-    const bool few = is_16_bit(p.q) && may_decode && queries * m.pack <= MMA_DECODE_ROWS;
-    m.rows = few || p.k.type == ATTN_I8 ? MMA_DECODE_ROWS : rows;
+    m.rows = (may_decode && has_few_rows(p)) || p.k.type == ATTN_I8 ? MMA_DECODE_ROWS : rows;
     m.tiles = (queries * m.pack + m.rows - 1) / m.rows;
     return p.batch * m.groups * m.tiles;
 }
@@ -7243,7 +7277,7 @@ static int64_t mma_forward_workspace(const params &p, const device &dev, bool sm
         if (smaller ? parts > 1 : m.splits > 1)
             bytes = (smaller ? most : rows * m.splits) * (columns + 2) * (int64_t)sizeof(float) +
                     (smaller ? most_counts : counts_of<D>(p, m)) * (int64_t)sizeof(int);
-    });
+    }, smaller);
     if (p.packed_queries) bytes += table_bytes(p, 1, false);
     return bytes;
 }
@@ -7269,12 +7303,13 @@ template <class T, int D, bool Extra>
 int mma_forward_launch(const mma_work &m, const device &dev, int grid, const queue &stream)
 {
     const bool in_groups = m.p.k_scale.stride[3] || (m.p.v.rank && m.p.v_scale.stride[3]);
-    if constexpr (!Extra && D % 32 == 0 && !T::is_f32) {
+    constexpr bool decodes = !T::is_f32 && mma_is_whole<D>;     /* f32 has one kernel, whatever the rows */
+    if constexpr (!Extra && D % 32 == 0 && decodes) {
         if (m.p.k.type == ATTN_I8)
             return in_groups ? mma_decode_launch<T, D, Extra, CODES_IN_GROUPS>(m, dev, grid, stream)
                              : mma_decode_launch<T, D, Extra, CODES>(m, dev, grid, stream);
     }
-    if constexpr (!T::is_f32)                           /* which has one kernel, whatever the rows */
+    if constexpr (decodes)
         if (m.rows == MMA_DECODE_ROWS) return mma_decode_launch<T, D, Extra, NUMBERS>(m, dev, grid, stream);
     typedef mma_tile_shape<D, Extra> large;
     typedef mma_small_shape<D, Extra> small;
@@ -7299,9 +7334,9 @@ template <class T, int D> int mma_forward_as(const params &p, const device &dev,
         m.counts = (int *)(void *)(m.tops + 2 * rows * m.splits);
         if (!error) error = clear_bytes(m.counts, (size_t)counts * sizeof(int), stream);
     }
-    if (!error)
-        error = has_extra(p) ? mma_forward_launch<T, D, true>(m, dev, grid, stream)
-                             : mma_forward_launch<T, D, T::is_f32>(m, dev, grid, stream);
+    if (!error && !has_extra(p)) error = mma_forward_launch<T, D, T::is_f32>(m, dev, grid, stream);
+    else if constexpr (mma_is_whole<D>)
+        if (!error) error = mma_forward_launch<T, D, true>(m, dev, grid, stream);
     m.p = p;
     if (!error && m.splits > 1 && !m.counts)
         error = run(merge_splits, m.packed.count ? m.groups * m.tiles * m.rows : rows, stream, m);
@@ -7352,8 +7387,9 @@ static cudaError_t forward_with_pairs(const params &p, forward_fn *rows, const d
         typedef decltype(type) T;
         constexpr int D = decltype(d)::value;
         if constexpr (T::is_f32) return (int)cudaErrorInvalidValue;     /* no stage but the first covers it */
-        else return mma_weights_run<T, D>(p, dev, stream);
-    });
+        else if constexpr (mma_is_whole<D>) return mma_weights_run<T, D>(p, dev, stream);
+        else return (int)cudaErrorInvalidValue;
+    }, true);
 }
 static cudaError_t mma_forward(const params &p, const device &dev, const queue &stream)
 {
@@ -7491,7 +7527,7 @@ static int64_t mma_workspace(const params &p, const device &dev, bool backward, 
         if (once && bytes < dq_bytes(p, shape::rows, D)) bytes = dq_bytes(p, shape::rows, D);
         if (bytes < pair_sums_bytes(p)) bytes = pair_sums_bytes(p);
         bytes += grad_layout(p, shape::rows, shape::rows, shape::queries, once, NULL, NULL);
-    });
+    }, smaller);
     return bytes;
 }
 
@@ -7522,7 +7558,7 @@ static int find_pair_sums(const params &p, const grad_work &g, int reach_rows, c
             m.reach_rows = reach_rows;
             m.sums = (float *)g.p.workspace;
             if (!m.to.rank) continue;
-            if constexpr (ATTN_CUDA_GRADIENTS)
+            if constexpr (ATTN_CUDA_GRADIENTS && mma_is_whole<decltype(d)::value>)
                 error = launch(mma_grad_pairs<decltype(type), decltype(d)::value>, blocks_for(pair_tasks(m)),
                                shape::threads, shape::shared_pairs, stream, m);
             if (!error && m.parts > 1) error = (int)run(sum_pairs, pair_elements(m), stream, m);
@@ -7597,8 +7633,8 @@ static cudaError_t mma_backward(const params &p, const device &dev, const queue 
         /* where there is a kernel of all sums, the one with options finds some of them alone, too */
         const bool whole = !all || (p.dq.rank && (p.dk.rank || p.dv.rank)), plain = whole && !has_extra(p);
         if constexpr (ATTN_CUDA_GRADIENTS)
-            return plain ? mma_backward_as<T, D, T::is_f32, all>(p, dev, stream)
-                         : mma_backward_as<T, D, true, all>(p, dev, stream);
+            if (plain) return mma_backward_as<T, D, T::is_f32, all>(p, dev, stream);
+        if constexpr (ATTN_CUDA_GRADIENTS && mma_is_whole<D>) return mma_backward_as<T, D, true, all>(p, dev, stream);
         return (int)cudaErrorInvalidValue;
     });
 }
@@ -10100,14 +10136,16 @@ template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
 {
     typedef grad_shape<D, Extra> shape;
     constexpr int keys = mma_keys<D, Extra>, warps = mma_decode_warps<D>, groups = CODES_IN_GROUPS;
+    constexpr bool whole = mma_is_whole<D>;
+    if constexpr (Extra && !whole) return;
     f((const void *)mma_forward_kernel<T, D, Extra, keys, 1, NUMBERS, mma_tile_shape<D, Extra>::row_blocks>);
     f((const void *)mma_forward_kernel<T, D, Extra, keys, 1, NUMBERS, mma_small_shape<D, Extra>::row_blocks>);
-    f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D>, warps, NUMBERS, 1>);
-    if constexpr (!Extra && D % 32 == 0) {
+    if constexpr (whole) f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D>, warps, NUMBERS, 1>);
+    if constexpr (whole && !Extra && D % 32 == 0) {
         f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D, CODES>, warps, CODES, 1>);
         f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D, groups>, warps, groups, 1>);
     }
-    if constexpr (!Extra) f((const void *)mma_weights<T, D>);
+    if constexpr (whole && !Extra) f((const void *)mma_weights<T, D>);
     if constexpr (ATTN_CUDA_GRADIENTS && !mma_has_all<T, D>) {
         f((const void *)mma_grad_queries<T, D, Extra>);
         f((const void *)mma_grad_keys<T, D, Extra, shape::of_keys>);

@@ -1029,6 +1029,8 @@ static void fast_read_codes(void) {
                          : many             ? "on the device, stage 3"
                                             : "on the device, stage 2"),
                "case %d with one of them", n);
+        for (int axis = 0; dim == 40 && axis < 3; axis++) d.k.stride[axis] = d.k.stride[axis] / 40 * 48;
+        if (dim == 40) CHECKF(explained(&d, 0, why), "case %d, rows that begin at whole 16 bytes", n);
         if (in_tiles && run_with_workspace(&d, "codes of k") && run_desc(&same, "their numbers"))
             check_same_results(&d, &same, "codes of k alone");
         fake_set_arch(arch);

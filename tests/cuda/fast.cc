@@ -720,10 +720,10 @@ static void check_workspace(const call &c, size_t workspace) {
 static void set_all(tensor &t, double x) {
     for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t y) { write_element(t, place(t.a, b, h, i, y), x); });
 }
-/* of the kernel for heads of that size */
+/* of the kernels for heads of that size, in any call */
 static int stage_2_columns(int64_t head_size) {
     int columns = 0;
-    with_head_size(head_size, mma_head_sizes(), [&](auto d) { columns = decltype(d)::value; });
+    with_16_bit_size(head_size, true, [&](auto d) { columns = decltype(d)::value; });
     return columns;
 }
 /* Blocks that are alive at once where some count on others, in different timings */
@@ -823,7 +823,7 @@ template <void (*test)(call &, const stage &)> static void in_large_tiles(call &
     c.dev.processors = 1;
     fake_forget();
     test(c, s);
-    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+    with_shape(p, [&](auto, auto d) {
         if (test != forward || decltype(d)::value != 128 || has_extra(p) || p.queries * group <= 16) return;
         const bool large = tiles >= 2 && c.dev.compiled < 90;
         const size_t want =
@@ -838,7 +838,7 @@ template <int Kind> static void decode_as(call &c, const stage &s) {
     params &p = c.p;
     size_t of_decode = 0;
     bool merges = true; /* else keys that are cut take a second launch */
-    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+    with_shape(p, [&](auto, auto d) {
         constexpr int D = decltype(d)::value, kind = D % 32 ? NUMBERS : Kind, keys = mma_decode_keys<D, kind>;
         merges = (D <= 192 || !has_extra(p)) && mma_plan<D>(p, c.dev).splits <= MOST_MERGED;
         typedef mma_shape<D, keys, 4, kind> of_four;
@@ -861,7 +861,7 @@ static void decode(call &c, const stage &s) { decode_as<NUMBERS>(c, s); }
 /* more parts than a warp has lanes, where they fill tiles of 16 rows or of 64 */
 static void decode_in_many_parts(call &c, const stage &s) {
     c.dev.processors = (int)(c.p.batch * c.p.heads_kv) * draw(17, 20);
-    with_head_size(larger_head(c.p), mma_head_sizes(), [&](auto d) {
+    with_shape(c.p, [&](auto, auto d) {
         const int parts = mma_plan<decltype(d)::value>(c.p, c.dev).splits;
         checks++;
         if (parts <= 32) fail(c, "parts", parts, 33);
@@ -975,7 +975,7 @@ static void few_codes_in_tiles(call &c, const stage &s) {
     take_codes(c, s);
     fake_forget();
     forward(c, s);
-    with_head_size(larger_head(c.p), mma_head_sizes(), [&](auto d) {
+    with_shape(c.p, [&](auto, auto d) {
         checks++;
         if (decltype(d)::value > 192 &&
             fake_counted().shared != mma_small_shape<decltype(d)::value, true>::shared_bytes)
@@ -1159,7 +1159,7 @@ template <class Heads> static void backward_of(call &c, const stage &s) {
    one in front; else those of stage 2. */
 static long kernels_of_gradients(const params &p, forward_fn backward) {
     bool in_two = false; /* dk and dv have a kernel each */
-    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) { in_two = decltype(d)::value > 128; });
+    with_shape(p, [&](auto, auto d) { in_two = decltype(d)::value > 128; });
     if (!p.dq.rank && !p.dk.rank && !p.dv.rank) return 0;
     if (sweeps_once(p, backward)) return !p.dq.rank ? 1 : p.precision == ATTN_PRECISION_FAST ? 3 : 2;
     return (p.dq.rank != 0) + (in_two ? (p.dk.rank != 0) + (p.dv.rank != 0) : p.dk.rank || p.dv.rank);
@@ -1502,7 +1502,7 @@ static void spoil_outside(tensor &t, const std::vector<span> &of, bool packed, b
 /* Does stage 2 take tiles of as many rows for both calls, and cut the keys of neither? */
 static bool has_same_tiles(const params &p, const params &own, const device &dev) {
     bool same = false;
-    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+    with_shape(p, [&](auto, auto d) {
         constexpr int D = decltype(d)::value;
         const mma_work one = mma_plan<D>(p, dev), other = mma_plan<D>(own, dev);
         same = one.rows == other.rows && one.splits == 1 && other.splits == 1;

@@ -381,6 +381,8 @@ ATTN__DEVICE uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) { retur
 ATTN__DEVICE uint32_t multiply_high(uint32_t a, uint32_t b) { return __umulhi(a, b); }
 /* of two pairs of 16-bit integers the larger ones; one instruction on sm_90 */
 ATTN__DEVICE uint32_t larger_halves(uint32_t a, uint32_t b) { return __vmaxu2(a, b); }
+/* of two pairs of signed ones the smaller; the same */
+ATTN__DEVICE uint32_t smaller_halves(uint32_t a, uint32_t b) { return __vmins2(a, b); }
 /* two numbers in one register (sm_80) */
 template <class T> ATTN__DEVICE uint32_t pack(float low, float high)
 {
@@ -4649,46 +4651,37 @@ ATTN__DEVICE float finish_row(const params &p, const tile_row &r, float top, flo
     return 1.0f / all;
 }
 
-/* two neighbours of a result of 16 bits; NaN as `store` has it */
+/* Two neighbours of a result of 16 bits; NaN as `store` has it. What hw::pack makes of NaN is 0x7fff, as a signed integer
+   larger than all numbers. */
 template <class T> ATTN__DEVICE uint32_t pack_result(float x, float y)
 {
-    const uint32_t nan = T::is_bf16 ? 0x7fc0u : 0x7e00u;
-    uint32_t both = hw::pack<T>(x, y);
-    if (is_nan(x)) both = (both & 0xffff0000u) | nan;
-    if (is_nan(y)) both = (both & 0xffffu) | nan << 16;
-    return both;
-}
-
-/* Is row e of d times its factor what is to be stored? Not where a number is not finite, for NaN has one form, or the
-   factor is 0. */
-template <int N> ATTN__DEVICE bool is_plain_row(const float (&d)[N], int e, float factor)
-{
-    float zero = factor * 0.0f;
-    ATTN__UNROLL for (int j = 0; j < N; j++)
-        if (j / 2 % 2 == e) zero = hw::fma(d[j], 0.0f, zero);
-    return factor != 0.0f && !is_nan(zero);
+    return hw::smaller_halves(hw::pack<T>(x, y), T::is_bf16 ? 0x7fc07fc0u : 0x7e007e00u);
 }
 
 /* Rows of factor * d, those below `count`; adds: to what is there. Gradient: else a row whose factor is +0 has no
-   values, so 0 times infinity is 0. */
+   values, so 0 times infinity is 0. One row after the other, and each step by itself: this is once a task, and most of
+   what there is to compile. */
 template <class T, int D, bool Gradient>
 ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], const tile_row (&rows)[2], int64_t count,
                              int64_t columns, const float (&factor)[2], bool adds)
 {
-    ATTN__UNROLL for (int e = 0; e < 2; e++) {
-        if (rows[e].i >= count || (!Gradient && !is_inside(rows[e]))) continue;
-        const int64_t at = place(out, rows[e].b, rows[e].h, rows[e].i, hw::lane() % 4 * 2);
+    const bool is_float = T::is_f32 || out.type == ATTN_F32;
+    ATTN__LOOP for (int e = 0; e < 2; e++) {
+        const tile_row row = e ? rows[1] : rows[0];
+        const float f = e ? factor[1] : factor[0];
+        if (row.i >= count || (!Gradient && !is_inside(row))) continue;
+        const int64_t at = place(out, row.b, row.h, row.i, hw::lane() % 4 * 2);
         float *const floats = (float *)out.data + at;
         uint16_t *const halves = (uint16_t *)out.data + at;
-        const bool is_float = T::is_f32 || out.type == ATTN_F32, none = !Gradient && bits_of(factor[e]) == 0;
-        const bool plain = !is_float && !adds && is_plain_row(d, e, factor[e]);
+        const bool none = !Gradient && bits_of(f) == 0;
         float own[D / 4];
-        ATTN__UNROLL for (int n = 0; n < D / 4; n++)
-            own[n] = none ? 0.0f : hw::mul(d[4 * (n / 2) + 2 * e + n % 2], factor[e]);
-        /* Each step by itself: together they would be long for each column. */
-        const auto each = [&](auto f) {
+        ATTN__UNROLL for (int n = 0; n < D / 4; n++) {
+            const int j = 4 * (n / 2) + n % 2;
+            own[n] = none ? 0.0f : hw::mul(e ? d[j + 2] : d[j], f);
+        }
+        const auto each = [&](auto step) {
             ATTN__UNROLL for (int j = 0; j < D / 8; j++)
-                if (j * 8 < (int)columns) f(j * 8, own[2 * j], own[2 * j + 1]);
+                if (j * 8 < (int)columns) step(j * 8, own[2 * j], own[2 * j + 1]);
         };
         if (adds && is_float) each([&](int c, float &x, float &y) { x += floats[c], y += floats[c + 1]; });
         if (is_float) each([&](int c, float x, float y) { floats[c] = quiet(x), floats[c + 1] = quiet(y); });
@@ -4699,9 +4692,7 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
                     x += half_of<T>(two, 0);
                     y += half_of<T>(two, 1);
                 });
-            if (plain) each([&](int c, float x, float y) { *(uint32_t *)(halves + c) = hw::pack<T>(x, y); });
-            else if (!is_float)
-                each([&](int c, float x, float y) { *(uint32_t *)(halves + c) = pack_result<T>(x, y); });
+            if (!is_float) each([&](int c, float x, float y) { *(uint32_t *)(halves + c) = pack_result<T>(x, y); });
         }
     }
 }
@@ -7850,11 +7841,13 @@ ATTN__DEVICE void store_four(const multiply_work &m, const multiply_tile &t, int
     uint32_t w[4], halves[4];
     ATTN__LOOP for (int i = 0; again && i < count; i++)
         if (!is_finite(sum[i])) sum[i] = sum_of_terms(m, t.x, t.y, r, c + i, 0, 1);
+    ATTN__UNROLL for (int i = 0; i < 4; i++)
+        if (i < count) sum[i] = quiet(result_of_sum(m, t.x, t.y, r, c + i, sum[i]));
     if (count < 4 || !m.wide) {
-        ATTN__LOOP for (int i = 0; i < count; i++) store_product(m, t.x, t.y, r, c + i, sum[i]);
+        ATTN__LOOP for (int i = 0; i < count; i++) store(m.out, t.x, t.y, r, c + i, sum[i]);
         return;
     }
-    ATTN__UNROLL for (int i = 0; i < 4; i++) w[i] = bits_of(quiet(result_of_sum(m, t.x, t.y, r, c + i, sum[i])));
+    ATTN__UNROLL for (int i = 0; i < 4; i++) w[i] = bits_of(sum[i]);
     const int64_t at = place(m.out, t.x, t.y, r, c);
     if (m.out.type == ATTN_F32) return hw::store_global((float *)m.out.data + at, w);
     ATTN__UNROLL for (int i = 0; i < 4; i++) halves[i] = narrowed(m.out.type, float_of(w[i]));
@@ -7870,10 +7863,13 @@ ATTN__DEVICE void store_sums(const multiply_work &m, const multiply_tile &t, con
     constexpr int line = Shape::line, fours = Shape::side / 4, size = 16 * line;
     constexpr int threads = Shape::cuts > 1 ? Shape::threads : 32;      /* that store what lies in one room */
     float *const own = rooms + hw::warp() * size, *const from = Shape::cuts > 1 ? rooms : own;
-    ATTN__UNROLL for (int i = 0; i < Shape::side / 16; i++) {
-        ATTN__UNROLL for (int j = 0; j < Shape::side / 8; j++)
-            ATTN__UNROLL for (int x = 0; x < 4; x++)
-                own[(hw::lane() / 4 + x / 2 * 8) * line + 8 * j + hw::lane() % 4 * 2 + x % 2] = sum.of[i][j][x];
+    ATTN__LOOP for (int i = 0; i < Shape::side / 16; i++) {         /* one text for all rows: it is long */
+        ATTN__UNROLL for (int n = 0; n < Shape::side / 16; n++) {
+            if (n != i) continue;
+            ATTN__UNROLL for (int j = 0; j < Shape::side / 8; j++)
+                ATTN__UNROLL for (int x = 0; x < 4; x++)
+                    own[(hw::lane() / 4 + x / 2 * 8) * line + 8 * j + hw::lane() % 4 * 2 + x % 2] = sum.of[n][j][x];
+        }
         sync_tile<threads>();
         ATTN__LOOP for (int n = tile_thread<threads>(); n < 16 * fours; n += threads) {
             float *const four = from + n / fours * line + n % fours * 4;
@@ -8556,21 +8552,17 @@ template <class T, class Shape> ATTN__DEVICE void hopper_look(const hopper_work 
 }
 
 /* A warp's 16 rows of factor * d by TMA, which reads them from shared memory, `from` (of a tile of Rows rows), while
-   the next task runs; along, across: where they begin on the map's second and third axis. False where a number is not
-   finite: store_rows knows what to do. */
+   the next task runs; along, across: where they begin on the map's second and third axis */
 template <class T, int D, int Rows>
-ATTN__DEVICE bool store_tile(const params &p, const hw::tensor_map &map, unsigned char *from, const float (&d)[D / 2],
+ATTN__DEVICE void store_tile(const params &p, const hw::tensor_map &map, unsigned char *from, const float (&d)[D / 2],
                              const tile_row (&rows)[2], const float (&factor)[2], int along, int across)
 {
     const int l = hw::lane();
-    bool plain = true;
-    ATTN__UNROLL for (int e = 0; e < 2; e++)
-        plain = plain && (!is_inside(rows[e]) || is_plain_row(d, e, factor[e]));
-    if (hw::any(!plain)) return false;
+    const auto of = [&](int j, int e) { return bits_of(factor[e]) == 0 ? 0.0f : hw::mul(d[j], factor[e]); };
     ATTN__UNROLL for (int k = 0; k < D / 16; k++) {
         uint32_t a[4];
         ATTN__UNROLL for (int i = 0; i < 4; i++)
-            a[i] = hw::pack<T>(d[8 * k + 2 * i] * factor[i % 2], d[8 * k + 2 * i + 1] * factor[i % 2]);
+            a[i] = pack_result<T>(of(8 * k + 2 * i, i % 2), of(8 * k + 2 * i + 1, i % 2));
         hw::stmatrix(hw::shared_address(from) + chunk_of(l % 16, 2 * k + l / 16, Rows), a);
     }
     hw::fence_async();
@@ -8580,7 +8572,6 @@ ATTN__DEVICE bool store_tile(const params &p, const hw::tensor_map &map, unsigne
             hw::tma_store(&map, from + c * Rows * 128, c * 64, along, across, (int)row_batch(p, rows[0].b));
         hw::tma_store_commit();
     }
-    return true;
 }
 
 /* The slot of Q that a task's results went through is free when TMA has read them: asked by the thread that started
@@ -8846,10 +8837,11 @@ ATTN__DEVICE void hopper_store(const hopper_work &m, unsigned char *places, cons
 {
     const int packed = m.order.packed, query = i >> packed;
     if (!m.p.out.rank) return;
-    if (Shape::q_slots < 2 || !m.by_tma || has_others(m.p, r.rows) ||
-        !store_tile<T, Shape::v, Shape::rows>(m.p, m.out, places, r.out, r.rows, r.factor, packed ? h : query,
-                                              packed ? query : h))
+    if (Shape::q_slots < 2 || !m.by_tma || has_others(m.p, r.rows))
         store_rows<T, Shape::v, false>(m.p.out, r.out, r.rows, m.p.queries, m.p.size_v, r.factor, false);
+    else
+        store_tile<T, Shape::v, Shape::rows>(m.p, m.out, places, r.out, r.rows, r.factor, packed ? h : query,
+                                             packed ? query : h);
 }
 
 /* The weights as left operands. */

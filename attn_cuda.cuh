@@ -86,14 +86,14 @@
              keys with a length for each query; stages 2 and 3 look it up.
    TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32); k and v
              also ATTN_I8: in stage 1 the bits are those of the floats that these stand for, in stages 2 and 3 those of
-             numbers of the type of q. Where codes lie in rows of whole 16 bytes and no weights or scores are wanted,
-             stage 2 makes these tile by tile, and has such calls of less than 256 rows (queries times heads of a
-             group) on any device. Else they are made first, in the workspace (in pages of both k and v; of one alone
-             such a call is stage 1's). Up to 64 rows stage 2 multiplies codes as they are, where both k and v have such
-             rows, without starts, a mask, a bias, dropout, softcap, ALiBi or a scale that is not positive, by a kernel
-             of a multiple of 32 columns (ATTN_CUDA_HEAD_DIMS). It rounds no numbers, but weights times scales, to bf16
-             (of f16 in two parts), so its bits are its own: the same in pages and side by side. Sums of q times codes
-             must not overflow.
+             numbers of the type of q, in stage 2 by its kernels with options. It makes these numbers tile by tile,
+             where codes lie in rows of whole 16 bytes and no weights or scores are wanted; on sm_90 it has such calls
+             of less than 256 rows (queries times heads of a group). Otherwise, and for stage 3, numbers are made first,
+             in the workspace, in pages only where both k and v are ATTN_I8. Up to 64 rows stage 2 multiplies codes as
+             they are, where both k and v have rows of whole 16 bytes, without starts, a mask, a bias, dropout, softcap,
+             ALiBi, weights, scores or a scale that is not positive, by a kernel of a multiple of 32 columns
+             (ATTN_CUDA_HEAD_DIMS). It rounds no numbers, but weights times scales, to bf16 (of f16 in two parts), so
+             its bits are its own: the same in pages and side by side. Sums of q times codes must not overflow.
              All arithmetic is f32; a result is rounded once, when it is stored. In stages 2 and 3 weights and the
              gradients of scores are rounded to the type of q, too, before they are multiplied by v, d_out, k and q.
              Tensor cores take f16 and bf16 directly, whatever desc.precision is. Of f32 (q, k, v, results and gradients
@@ -183,9 +183,9 @@ void attn_cuda_use_stream(void *stream);
 
 /* ------------------------------------------------------------------------------------------------------ >>config */
 #ifndef ATTN_CUDA_HEAD_DIMS
-#  define ATTN_CUDA_HEAD_DIMS 32, 64, 96, 128, 192, 256    /* ascending; others take the next, or stage 1. Those of 32
-                                                              and 96 are for plain calls of many rows; with options, a
-                                                              decode, weights take 64 and 128 */
+#  define ATTN_CUDA_HEAD_DIMS 32, 64, 96, 128, 192, 256    /* ascending; others take the next, or stage 1. Beside 64 and
+                                                              128 those of 32 and 96 are for plain calls of many rows;
+                                                              options, a decode, weights take the next */
 #endif
 #ifndef ATTN_CUDA_HOPPER_DIMS
 #  define ATTN_CUDA_HOPPER_DIMS ATTN_CUDA_HEAD_DIMS     /* the same of stage 3, which has 64, 96, 128, 192 and 256: each
@@ -4651,8 +4651,8 @@ ATTN__DEVICE float finish_row(const params &p, const tile_row &r, float top, flo
     return 1.0f / all;
 }
 
-/* Two neighbours of a result of 16 bits; NaN as `store` has it. What hw::pack makes of NaN is 0x7fff, as a signed integer
-   larger than all numbers. */
+/* Two neighbours of a result of 16 bits; NaN as `store` has it. hw::pack makes 0x7fff of NaN, a signed integer larger
+   than those of all numbers. */
 template <class T> ATTN__DEVICE uint32_t pack_result(float x, float y)
 {
     return hw::smaller_halves(hw::pack<T>(x, y), T::is_bf16 ? 0x7fc07fc0u : 0x7e007e00u);
@@ -5051,13 +5051,15 @@ template <class T> ATTN__DEVICE void make_numbers(uint32_t (&to)[2], uint32_t co
         to[i] = hw::pack<T>(hw::mul(x[0], scale), hw::mul(x[1], scale));
     }
 }
+/* What is beyond the last column is 0, whatever its scale. */
 template <class T, int D, int Rows, int Threads>
-ATTN__DEVICE void make_pieces(const made_tile<D, Rows, Threads> &made, uint32_t tile, int32_t type)
+ATTN__DEVICE void make_pieces(const made_tile<D, Rows, Threads> &made, uint32_t tile, int32_t type, int64_t columns)
 {
     const int lane = hw::lane_anew();
     ATTN__UNROLL for (int n = 0; n < made_tile<D, Rows, Threads>::pieces; n++) {
         const code_piece t = piece_of<D, Rows, Threads>(n, lane);
-        const float scale = scale_of_codes(hw::shfl(made.scale[n / 2], n % 2 * 16 + lane / 2), type);
+        const uint32_t stored = hw::shfl(made.scale[n / 2], n % 2 * 16 + lane / 2);
+        const float scale = t.x * 16 < columns ? scale_of_codes(stored, type) : 0.0f;
         uint32_t codes[4], numbers[2][4], two[2];
         if (t.x >= D / 16) continue;
         hw::load_shared(codes, tile + t.at);
@@ -5355,10 +5357,14 @@ template <int D, bool Extra, int Keys, int WarpsKV, int Kind, int RowBlocks, boo
     paged_row  own;                             /* the lane's row of the tile that is copied next */
     tiled_head<scales> k, v;
 };
+/* The compiler does not see what all lanes have alike: of each exchange between lanes in the loop over tiles it makes a
+   second text, for warps that have diverged. So these bounds are as one lane has them. */
 template <class Task>
-ATTN__DEVICE Task keys_of_task(const mma_work &m, int b, int group, const entry &in, const tile_reach &reach, int split,
-                               int step, uint32_t slots)
+ATTN__DEVICE Task keys_of_task(const mma_work &m, int b, int group, const entry &in, const tile_reach &of_block,
+                               int split, int step, uint32_t slots)
 {
+    const tile_reach reach = {hw::uniform(of_block.first), hw::uniform(of_block.last), hw::uniform(of_block.from),
+                              hw::uniform(of_block.to)};
     typedef typename Task::shape shape;
     constexpr bool codes = shape::codes;
     const params &p = m.p;
@@ -5367,9 +5373,11 @@ ATTN__DEVICE Task keys_of_task(const mma_work &m, int b, int group, const entry 
     const uint32_t scales = slots + shape::all_slots;
     Task t = {p, b, head, step, (int)in.key0, reach, tiles_of(m, reach, keys_of_entry, split, Task::keys), {-1, 0},
               {codes ? p.k : from_row<Task::makes>(p.k, batch, head, in.key0), p.k_scale, p.size_q, slots, scales, {}},
-              {codes ? p.v : from_row<Task::makes>(p.v, batch, head, in.key0), p.v_scale, p.size_v, slots + shape::all_slots / 2,
-               scales + shape::scales, {}}};
+              {codes ? p.v : from_row<Task::makes>(p.v, batch, head, in.key0), p.v_scale, p.size_v,
+               slots + shape::all_slots / 2, scales + shape::scales, {}}};
     if (!p.out.rank) t.v.a.rank = 0;                    /* log-sum-exp or stats alone */
+    t.tiles.first = hw::uniform(t.tiles.first);
+    t.tiles.end = hw::uniform(t.tiles.end);
     return t;
 }
 template <class Task> ATTN__DEVICE void find_rows(Task &t, int n)
@@ -5424,7 +5432,7 @@ template <class T, class Task, class Scales> ATTN__DEVICE void make_keys(Task &t
 {
     if constexpr (Task::makes)
         if (from.a.rank && from.a.type == CODES_FOR_TILES)
-            make_pieces<T>(from.scales, slot_of(t, from.slots, n), from.scale.type);
+            make_pieces<T>(from.scales, slot_of(t, from.slots, n), from.scale.type, from.columns);
 }
 /* What is copied before the first tile's scores are found */
 template <class Task> ATTN__DEVICE void copy_first(Task &t, int first)
@@ -5618,8 +5626,20 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     hw::sync();                                     /* Q and the slots are free again */
 }
 
+/* four neighbours of a row of results, of which two in 16 bits are aligned */
+ATTN__DEVICE void store_four(const attn__array &out, int64_t at, const float (&x)[4])
+{
+    if (out.type == ATTN_F32) {
+        ATTN__UNROLL for (int j = 0; j < 4; j++) ((float *)out.data)[at + j] = quiet(x[j]);
+    } else {
+        ATTN__UNROLL for (int j = 0; j < 4; j += 2)
+            *(uint32_t *)((uint16_t *)out.data + at + j) =
+                out.type == ATTN_BF16 ? pack_result<hw::bf16>(x[j], x[j + 1]) : pack_result<hw::f16>(x[j], x[j + 1]);
+    }
+}
 /* A warp makes of a row's parts, in the order of their keys, what one part would have come to. A lane looks at the
-   scale of one of 32 parts; then it has four columns, 32 apart, of eight parts under way. Parts without a key add 0. */
+   scale of one of 32 parts; then it has four columns side by side of eight parts under way. Parts without a key add
+   0. */
 ATTN__DEVICE void merge_row(const mma_work &m, const entry &in, int b, int group, int row)
 {
     enum { AT_ONCE = 8, EACH = 4 };
@@ -5633,7 +5653,7 @@ ATTN__DEVICE void merge_row(const mma_work &m, const entry &in, int b, int group
     ATTN__LOOP for (int s = hw::lane(); s < m.splits; s += 32)
         if (left_by(s)[1] != 0.0f) top = fmaxf(top, left_by(s)[0]);
     for (int mask = 16; mask; mask /= 2) top = fmaxf(top, hw::shfl_xor(top, mask));
-    int c = hw::lane();
+    int c = EACH * hw::lane();
     do {
         float mass = 0.0f, sum[EACH] = {};
         ATTN__LOOP for (int s0 = 0; s0 < m.splits; s0 += 32) {
@@ -5641,22 +5661,22 @@ ATTN__DEVICE void merge_row(const mma_work &m, const entry &in, int b, int group
             const float scale = own != 0.0f ? hw::ex2((left_by(s0 + hw::lane())[0] - top) * LOG2E) : 0.0f;
             const uint32_t some = hw::ballot(own != 0.0f);
             ATTN__LOOP for (int s = s0; s < least(s0 + 32, m.splits); s += AT_ONCE) {
-                float part[AT_ONCE][EACH];
-                ATTN__UNROLL for (int n = 0; n < AT_ONCE; n++)
-                    ATTN__UNROLL for (int j = 0; j < EACH; j++)
-                        part[n][j] = some >> (s - s0 + n) & 1 && c + 32 * j < size
-                                         ? m.sums[(first + (s + n) * step) * m.columns + c + 32 * j] : 0.0f;
+                eight_halves part[AT_ONCE];
+                ATTN__UNROLL for (int n = 0; n < AT_ONCE; n++) {
+                    part[n] = eight_halves();
+                    if (some >> (s - s0 + n) & 1 && c < size)
+                        part[n] = *(const eight_halves *)(m.sums + (first + (s + n) * step) * m.columns + c);
+                }
                 ATTN__UNROLL for (int n = 0; n < AT_ONCE; n++) {
                     const float factor = hw::shfl(scale, s - s0 + n);
                     mass += hw::shfl(own, s - s0 + n) * factor;
-                    ATTN__UNROLL for (int j = 0; j < EACH; j++) sum[j] += part[n][j] * factor;
+                    ATTN__UNROLL for (int j = 0; j < EACH; j++) sum[j] += float_of(part[n].pair[j]) * factor;
                 }
             }
         }
         const float factor = finish_row(p, r, top, mass, c == 0);
-        ATTN__UNROLL for (int j = 0; j < EACH; j++)
-            if (c + 32 * j < size)
-                store(p.out, r.b, r.h, r.i, c + 32 * j, bits_of(factor) == 0 ? 0.0f : sum[j] * factor);
+        ATTN__UNROLL for (int j = 0; j < EACH; j++) sum[j] = bits_of(factor) == 0 ? 0.0f : sum[j] * factor;
+        if (c < size) store_four(p.out, place(p.out, r.b, r.h, r.i, c), sum);
         c += 32 * EACH;
     } while (hw::any(c < size));
 }
@@ -6788,7 +6808,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     float dk[columns / 2], dv[columns / 2];
     const auto next = [&](moving_tile t) {
         next_tile(t, group, parts, 1, [&](int place) { return has_pairs(reach_at(place), first_key, last_key); });
-        return t;
+        return moving_tile{hw::uniform(t.head), hw::uniform(t.part)};
     };
     const auto copy_queries = [&](moving_tile t, int to) {
         const int h = head_kv * group + t.head, i0 = part_at(t.part) * queries;
@@ -6938,8 +6958,8 @@ template <int... Sizes> constexpr int largest_of(head_sizes<Sizes...>)
     ((largest = Sizes > largest ? Sizes : largest), ...);
     return largest;
 }
-/* Head sizes 32 and 96 have kernels for plain calls of many rows alone, if there are 64 and 128. A decode waits for
-   memory, and tiles of 96 columns take as much shared memory as those of 128; other calls are few. */
+/* Head size 32 has kernels for plain calls of many rows alone, if there is 64, and 96, if there is 128. A decode waits
+   for memory, and tiles of 96 columns take as much shared memory as those of 128; other calls are few. */
 template <int... Sizes> constexpr bool has_size(int size, head_sizes<Sizes...>) { return ((Sizes == size) || ...); }
 template <int D> constexpr bool mma_is_whole = !((D == 32 && has_size(64, mma_head_sizes())) ||
                                                  (D == 96 && has_size(128, mma_head_sizes())));
@@ -6985,7 +7005,7 @@ inline bool has_aligned_keys(const params &p, const attn__array &a)
 /* Queries of an entry; of packed ones, which the host does not know, the mean */
 inline int64_t queries_of_entry(const params &p)
 {
-    return p.packed_queries ? (p.queries + p.batch - 1) / p.batch : p.queries;
+    return p.packed_queries && p.batch ? (p.queries + p.batch - 1) / p.batch : p.queries;
 }
 /* The heads of a group, in a tile of `rows` rows, if they fit there. Tiles of packed queries begin with a query. */
 inline int32_t heads_in_tile(const params &p, int rows)
@@ -6993,10 +7013,10 @@ inline int32_t heads_in_tile(const params &p, int rows)
     const int32_t pack = queries_of_entry(p) < rows ? (int32_t)(p.heads / p.heads_kv) : 1;
     return p.packed_queries && MMA_DECODE_ROWS % pack != 0 ? 1 : pack;
 }
-/* Are its rows those of a decode? */
+/* Are its rows those of a decode, which are one tile? */
 inline bool has_few_rows(const params &p)
 {
-    return is_16_bit(p.q) && p.batch > 0 && p.heads_kv > 0 &&
+    return is_16_bit(p.q) && p.heads > 0 &&
            queries_of_entry(p) * heads_in_tile(p, MMA_DECODE_ROWS + 1) <= MMA_DECODE_ROWS;
 }
 
@@ -10129,7 +10149,6 @@ template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
     typedef grad_shape<D, Extra> shape;
     constexpr int keys = mma_keys<D, Extra>, warps = mma_decode_warps<D>, groups = CODES_IN_GROUPS;
     constexpr bool whole = mma_is_whole<D>;
-    if constexpr (Extra && !whole) return;
     f((const void *)mma_forward_kernel<T, D, Extra, keys, 1, NUMBERS, mma_tile_shape<D, Extra>::row_blocks>);
     f((const void *)mma_forward_kernel<T, D, Extra, keys, 1, NUMBERS, mma_small_shape<D, Extra>::row_blocks>);
     if constexpr (whole) f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D>, warps, NUMBERS, 1>);
@@ -10166,7 +10185,7 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
 {
     each_type([&](auto type) {
         each_mma_kernel_as<decltype(type), D, false>(f);
-        each_mma_kernel_as<decltype(type), D, true>(f);
+        if constexpr (mma_is_whole<D>) each_mma_kernel_as<decltype(type), D, true>(f);
     });
     with_f32_size(D, head_sizes<D>(), [&](auto d) {
         constexpr int halves = decltype(d)::value;
@@ -10683,9 +10702,9 @@ static int stage_count() { return ATTN_CUDA_SIMPLE ? 1 : (int)(sizeof stages / s
 
 /* How a fast stage is to have codes of 8 bits. The decode of stage 2 reads them (reads_codes); else its kernels with
    Extra make numbers of tiles (tiles_take_codes); where they cannot, and in stage 3, k and v become numbers of the type
-   of q in front of what the stage needs of the workspace, and no longer lie in pages. With numbers stage 3 multiplies
-   more than twice as fast, but they cost six times the bytes: of 256 rows of a head on, that is the lesser time
-   (computed, not measured). */
+   of q in front of what the stage needs of the workspace, and no longer lie in pages. Stage 3 with numbers multiplies
+   more than twice as fast, but reads and writes five bytes for one: of 256 rows of a head on, that is the lesser time
+   (computed, not measured). Stage 2 would gain by numbers, too, of some 600 rows on, but has no memory for them. */
 enum { MOST_ROWS_OF_CODES = 256 };
 static int64_t become_halves(const params &p, attn__array &a, attn__array &scale, int64_t columns, char *at)
 {
@@ -10695,28 +10714,46 @@ static int64_t become_halves(const params &p, attn__array &a, attn__array &scale
     scale = attn__array();
     return (batch_of_keys(p) * p.heads_kv * p.keys * columns * 2 + 255) / 256 * 256;
 }
-/* Makes p what stage s is given. Returns the bytes for numbers; at: NULL where there is no workspace yet. */
-static int64_t hand_over_codes(params &p, const stage &s, char *at)
+/* k and v become numbers. Returns the bytes for them; at: NULL where there is no workspace yet. */
+static int64_t make_halves(params &p, char *at)
 {
-    const bool both = p.k.type == ATTN_I8 && (!p.v.rank || p.v.type == ATTN_I8);
-    const bool few = queries_of_entry(p) * (p.heads / (p.heads_kv ? p.heads_kv : 1)) < MOST_ROWS_OF_CODES;
-    if (!has_codes(p) || reads_codes(p)) return 0;
-    if (tiles_take_codes(p) && (few || s.forward == mma_forward)) {
-        for (attn__array *const a : {&p.k, &p.v})
-            if (a->type == ATTN_I8) a->type = CODES_FOR_TILES;
-        return 0;
-    }
-    if (p.page && !(both && p.pool)) return 0;
     const int64_t of_k = become_halves(p, p.k, p.k_scale, p.size_k, at);
     const int64_t bytes = of_k + become_halves(p, p.v, p.v_scale, p.size_v, at ? at + of_k : NULL);
     if (bytes) p.page = p.pool = 0, p.page_table = attn__array();
     return bytes;
 }
-/* NULL, or why it cannot */
-static const char *covers(const stage &s, params p, const device &d, bool backward)
+inline bool has_few_rows_of_codes(const params &p)
 {
-    hand_over_codes(p, s, NULL);
-    return s.covers(p, d, backward);
+    return p.heads > 0 && queries_of_entry(p) * (p.heads / p.heads_kv) < MOST_ROWS_OF_CODES;
+}
+/* Can numbers be made first? Of both in pages, or none. */
+inline bool can_be_numbers(const params &p)
+{
+    return !p.page || (p.pool && p.k.type == ATTN_I8 && (!p.v.rank || p.v.type == ATTN_I8));
+}
+/* Makes p what stage s is given. Returns the bytes for numbers. */
+static int64_t hand_over_codes(params &p, const stage &s, const device &d, char *at)
+{
+    if (!has_codes(p) || reads_codes(p)) return 0;
+    if (tiles_take_codes(p)) {
+        params tiles = p;
+        for (attn__array *const a : {&tiles.k, &tiles.v})
+            if (a->type == ATTN_I8) a->type = CODES_FOR_TILES;
+        if (s.forward == mma_forward || !can_be_numbers(p) ||
+            (has_few_rows_of_codes(p) && !mma_covers(tiles, d, false))) {       /* which stage 3 does not take */
+            p = tiles;
+            return 0;
+        }
+    }
+    return can_be_numbers(p) ? make_halves(p, at) : 0;
+}
+/* NULL, or why it cannot */
+static const char *covers(const stage &s, const params &p, const device &d, bool backward)
+{
+    if (!has_codes(p)) return s.covers(p, d, backward);
+    params own = p;
+    hand_over_codes(own, s, d, NULL);
+    return s.covers(own, d, backward);
 }
 
 static const stage &stage_for(const params &p, const device &d, bool backward)
@@ -11144,8 +11181,14 @@ struct device_call {
     {
         tiled_params own = p;
         int64_t bytes = lay_out(own, NULL);
-        if (is_fast()) bytes += hand_over_codes(own, *runs, NULL);
+        const tiled_params with_codes = own;
+        if (is_fast()) bytes += hand_over_codes(own, *runs, dev, NULL);
         int64_t of_stage = runs->workspace(own, dev, backward, smaller);
+        if (smaller && are_for_tiles(own) && dev.compiled >= 90 && can_be_numbers(p) && !has_few_rows_of_codes(p)) {
+            params numbers = with_codes;                        /* with fewer keys it is stage 3's */
+            const int64_t first = make_halves(numbers, NULL) + hopper_workspace(numbers, dev, backward, true);
+            of_stage = of_stage > first ? of_stage : first;
+        }
         const bool takes_starts = backward ? mma_sweeps_once(own) : mma_has_starts(own);
         if (smaller && has_starts(p) && !takes_starts) {        /* with fewer rows it is stage 1's */
             const int64_t of_tiles = tiled_workspace(own, dev, backward, true);
@@ -11159,7 +11202,7 @@ struct device_call {
         if (!has_codes(p)) return cudaSuccess;
         unpacking of_k = {p, p.k, p.k_scale, p.k, p.size_k}, of_v = {p, p.v, p.v_scale, p.v, p.size_v};
         const int64_t rows = batch_of_keys(p) * p.heads_kv * p.keys;
-        const int64_t bytes = hand_over_codes(p, *runs, (char *)p.workspace);
+        const int64_t bytes = hand_over_codes(p, *runs, dev, (char *)p.workspace);
         if (!bytes) return cudaSuccess;
         p.workspace = (char *)p.workspace + bytes;
         of_k.to = p.k;

@@ -1038,6 +1038,77 @@ static void fast_read_codes(void) {
     }
 }
 
+static int runs_on(const attn_desc *d, const attn_grad *g, int stage) {
+    static const char *const words[] = {"on the device, stage 1", "on the device, stage 2", "on the device, stage 3"};
+    return explained(d, g, words[stage - 1]);
+}
+static attn_desc described_codes(const void *address, int queries, int keys, int size, int of, int page) {
+    const int64_t rows = page ? page : keys, batch = page ? keys / page : 8;
+    attn_desc d = {0};
+    d.q = attn_view_typed(ATTN_F16, address, 4, page ? 1 : 8, 4, queries, size);
+    d.k = attn_view_typed(of & 1 ? ATTN_I8 : ATTN_F16, address, 4, batch, 4, rows, size);
+    d.v = attn_view_typed(of & 2 ? ATTN_I8 : ATTN_F16, address, 4, batch, 4, rows, size);
+    if (of & 1) d.k_scale = attn_view_typed(ATTN_F32, address, 4, batch, 4, rows, 1);
+    if (of & 2) d.v_scale = attn_view_typed(ATTN_F16, address, 4, batch, 4, rows, 1);
+    if (page) d.page_table = attn_view_typed(ATTN_I32, address, 2, 1, keys / page, 0, 0);
+    d.out = attn_out_typed(ATTN_F16, address ? (void *)((uintptr_t)1 << 41) : NULL, 4, page ? 1 : 8, 4, queries, size);
+    return d;
+}
+/* Which stage has keys and values of 8 bits (1: k, 2: v); the arrays are only described. */
+static void fast_codes_described(void) {
+    static const char in_tiles[] = "wgmma: keys or values of 8 bits become numbers tile by tile";
+    static const char there[] = "on the device";
+    static const struct {
+        const char *name, *why;
+        int arch, queries, size, of, starts, page, stage;
+    } cases[] = {{"some rows", in_tiles, 90, 100, 64, 3, 0, 0, 2},
+                 {"many rows", there, 90, 300, 64, 3, 0, 0, 3},
+                 {"many rows, an older device", there, 80, 300, 64, 3, 0, 0, 2},
+                 {"some rows of one", in_tiles, 90, 100, 64, 1, 0, 0, 2},
+                 {"some rows with starts", in_tiles, 90, 100, 128, 3, 1, 0, 2},
+                 {"with starts, and heads that stage 2 has none for", there, 90, 100, 256, 3, 1, 0, 3},
+                 {"many rows in pages", there, 90, 300, 64, 3, 0, 16, 3},
+                 {"many rows in pages of one", in_tiles, 90, 300, 64, 1, 0, 16, 2},
+                 {"many rows in pages of the other", in_tiles, 90, 300, 64, 2, 0, 16, 2}};
+    const int arch = fake_arch();
+    const void *const address = (const void *)((uintptr_t)1 << 40);
+    attn_desc d;
+    attn_grad g = {0};
+    size_t large = 0, small = 0;
+    for (int n = 0; n < (int)(sizeof cases / sizeof *cases); n++) {
+        d = described_codes(address, cases[n].queries, 512, cases[n].size, cases[n].of, cases[n].page);
+        if (cases[n].starts) d.key_starts = attn_view_typed(ATTN_I32, address, 1, 8, 0, 0, 0);
+        if (!play(cases[n].arch)) return;
+        fake_everything(2);
+        CHECKF(runs_on(&d, 0, cases[n].stage) && explained(&d, 0, cases[n].why), "%s", cases[n].name);
+        play_as_before(arch);
+    }
+    /* With fewer keys stage 3 has it, for which numbers are made first. */
+    if (!play(90)) return;
+    fake_everything(2);
+    for (int keys = 4096; keys >= 512; keys -= 512) {
+        d = described_codes(NULL, 300, keys, 64, 3, 0);
+        CHECK_STATUS(attn_workspace_size(&d, keys == 4096 ? &large : &small, 0), ATTN_OK);
+        CHECKF(small <= large, "%d bytes for %d keys, %d for 4096", (int)small, keys, (int)large);
+    }
+    /* Nothing there: no entries, and no heads */
+    for (int of = 0; of < 4; of += 3) {
+        d = described_codes(address, 100, 512, 64, of, 0);
+        d.q.size[0] = d.k.size[0] = d.v.size[0] = d.out.size[0] = d.k_scale.size[0] = d.v_scale.size[0] = 1;
+        d.query_starts = d.key_starts = d.query_lengths = d.key_lengths =
+            attn_view_typed(ATTN_I32, address, 1, 0, 0, 0, 0);
+        CHECK_STATUS(attn_workspace_size(&d, &large, 0), ATTN_OK);
+        CHECK(explained(&d, 0, there));
+    }
+    d = described_codes(address, 100, 512, 64, 0, 0);
+    d.q.size[0] = d.k.size[0] = d.v.size[0] = d.out.size[0] = 1, d.q.size[1] = d.out.size[1] = 0;
+    d.query_starts = d.key_starts = d.query_lengths = d.key_lengths = attn_view_typed(ATTN_I32, address, 1, 2, 0, 0, 0);
+    g.d_out = d.q, g.dq = d.out;
+    g.dk = attn_out_typed(ATTN_F16, (void *)((uintptr_t)1 << 42), 4, 1, 4, 512, 64);
+    CHECK_STATUS(attn_backward_workspace_size(&d, &g, &large, 0), ATTN_OK);
+    play_as_before(arch);
+}
+
 /* Softcap runs on stage 3, gradients of any heads too; the arrays are only described. */
 static void fast_softcap(void) {
     const int arch = fake_arch();
@@ -1058,10 +1129,6 @@ static void fast_softcap(void) {
     }
 }
 
-static int runs_on(const attn_desc *d, const attn_grad *g, int stage) {
-    static const char *const words[] = {"on the device, stage 1", "on the device, stage 2", "on the device, stage 3"};
-    return explained(d, g, words[stage - 1]);
-}
 /* Which stage has an option, and why the stronger one has not, for each alone; the arrays are only described. */
 static void fast_options(void) {
     static const struct {
@@ -2932,6 +2999,7 @@ const test_case suite_emulated[] = {
     {"emulated.fast_fill", fast_fill},
     {"emulated.fast_codes", fast_codes},
     {"emulated.fast_read_codes", fast_read_codes},
+    {"emulated.fast_codes_described", fast_codes_described},
     {"emulated.fast_softcap", fast_softcap},
     {"emulated.fast_options", fast_options},
     {"emulated.fast_floats", fast_floats},

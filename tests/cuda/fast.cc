@@ -965,7 +965,7 @@ static void take_codes(call &c, const stage &s) {
     for (attn__array *const a : {&p.k, &p.v, &p.k_scale, &p.v_scale})
         if (packed) a->stride[0] = 0;
     checks++;
-    if (hand_over_codes(p, s, NULL) || !are_for_tiles(p)) fail(c, "codes do not become tiles of numbers", 0, 1);
+    if (hand_over_codes(p, s, c.dev, NULL) || !are_for_tiles(p)) fail(c, "codes do not become tiles of numbers", 0, 1);
     c.name += c.codes_of == 1 ? ", codes of k" : c.codes_of == 2 ? ", codes of v" : ", codes";
 }
 /* Of few rows, too, where the kernel of a decode makes no numbers of codes */
@@ -990,6 +990,16 @@ template <bool Pages, void (*test)(call &, const stage &)> static void codes_in_
     if (stage_2_columns(larger_head(p)) > 192 && p.queries * p.heads / p.heads_kv <= MMA_DECODE_ROWS)
         return few_codes_in_tiles(c, s);
     draw_codes_of(c);
+    if (c.codes_of & 1 && c.scales[0].size[3] > 1 && p.size_q % 32 == 16 && chance(50)) { /* and of half a group */
+        const int64_t i[3] = {draw(0, (int)p.batch - 1), draw(0, (int)p.heads_kv - 1), draw(0, (int)p.keys - 1)};
+        put(c.scales[0], i[0], i[1], i[2], p.size_q / 32, INFINITY), c.name += ", an infinite scale";
+        for (int64_t x = p.size_q - 16; x < p.size_q; x++) {
+            put(c.codes[0], i[0], i[1], i[2], x, 1), put(c.k, i[0], i[1], i[2], x, INFINITY);
+            for_all(c.q, [&](int64_t b, int64_t h, int64_t row, int64_t column) {
+                if (column == x) put(c.q, b, h, row, x, -fabs(c.q(b, h, row, x)));
+            });
+        }
+    }
     if (plain) {
         make(c.alibi, ATTN_F32, 1, p.heads, 1, 1);
         for (int64_t h = 0; h < p.heads; h++) put(c.alibi, 0, h, 0, 0, 0);

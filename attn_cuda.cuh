@@ -6808,7 +6808,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     float dk[columns / 2], dv[columns / 2];
     const auto next = [&](moving_tile t) {
         next_tile(t, group, parts, 1, [&](int place) { return has_pairs(reach_at(place), first_key, last_key); });
-        return moving_tile{hw::uniform(t.head), hw::uniform(t.part)};
+        return t;
     };
     const auto copy_queries = [&](moving_tile t, int to) {
         const int h = head_kv * group + t.head, i0 = part_at(t.part) * queries;

@@ -4659,26 +4659,21 @@ template <class T> ATTN__DEVICE uint32_t pack_result(float x, float y)
 }
 
 /* Rows of factor * d, those below `count`; adds: to what is there. Gradient: else a row whose factor is +0 has no
-   values, so 0 times infinity is 0. One row after the other, and each step by itself: this is once a task, and most of
-   what there is to compile. */
+   values, so 0 times infinity is 0. Each step by itself: together they would be long for each column. */
 template <class T, int D, bool Gradient>
 ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], const tile_row (&rows)[2], int64_t count,
                              int64_t columns, const float (&factor)[2], bool adds)
 {
     const bool is_float = T::is_f32 || out.type == ATTN_F32;
-    ATTN__LOOP for (int e = 0; e < 2; e++) {
-        const tile_row row = e ? rows[1] : rows[0];
-        const float f = e ? factor[1] : factor[0];
-        if (row.i >= count || (!Gradient && !is_inside(row))) continue;
-        const int64_t at = place(out, row.b, row.h, row.i, hw::lane() % 4 * 2);
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        if (rows[e].i >= count || (!Gradient && !is_inside(rows[e]))) continue;
+        const int64_t at = place(out, rows[e].b, rows[e].h, rows[e].i, hw::lane() % 4 * 2);
         float *const floats = (float *)out.data + at;
         uint16_t *const halves = (uint16_t *)out.data + at;
-        const bool none = !Gradient && bits_of(f) == 0;
+        const bool none = !Gradient && bits_of(factor[e]) == 0;
         float own[D / 4];
-        ATTN__UNROLL for (int n = 0; n < D / 4; n++) {
-            const int j = 4 * (n / 2) + n % 2;
-            own[n] = none ? 0.0f : hw::mul(e ? d[j + 2] : d[j], f);
-        }
+        ATTN__UNROLL for (int n = 0; n < D / 4; n++)
+            own[n] = none ? 0.0f : hw::mul(d[4 * (n / 2) + 2 * e + n % 2], factor[e]);
         const auto each = [&](auto step) {
             ATTN__UNROLL for (int j = 0; j < D / 8; j++)
                 if (j * 8 < (int)columns) step(j * 8, own[2 * j], own[2 * j + 1]);
@@ -5358,13 +5353,18 @@ template <int D, bool Extra, int Keys, int WarpsKV, int Kind, int RowBlocks, boo
     tiled_head<scales> k, v;
 };
 /* The compiler does not see what all lanes have alike: of each exchange between lanes in the loop over tiles it makes a
-   second text, for warps that have diverged. So these bounds are as one lane has them. */
+   second text, for warps that have diverged. So a decode has these bounds as one lane has them; tiles of a block have no
+   registers for that. */
+template <class Task> ATTN__DEVICE int bound_of_tiles(int x)
+{
+    return Task::shape::tile_threads == 32 ? hw::uniform(x) : x;
+}
 template <class Task>
 ATTN__DEVICE Task keys_of_task(const mma_work &m, int b, int group, const entry &in, const tile_reach &of_block,
                                int split, int step, uint32_t slots)
 {
-    const tile_reach reach = {hw::uniform(of_block.first), hw::uniform(of_block.last), hw::uniform(of_block.from),
-                              hw::uniform(of_block.to)};
+    const auto bound = [](int x) { return bound_of_tiles<Task>(x); };
+    const tile_reach reach = {bound(of_block.first), bound(of_block.last), bound(of_block.from), bound(of_block.to)};
     typedef typename Task::shape shape;
     constexpr bool codes = shape::codes;
     const params &p = m.p;
@@ -5376,8 +5376,8 @@ ATTN__DEVICE Task keys_of_task(const mma_work &m, int b, int group, const entry 
               {codes ? p.v : from_row<Task::makes>(p.v, batch, head, in.key0), p.v_scale, p.size_v,
                slots + shape::all_slots / 2, scales + shape::scales, {}}};
     if (!p.out.rank) t.v.a.rank = 0;                    /* log-sum-exp or stats alone */
-    t.tiles.first = hw::uniform(t.tiles.first);
-    t.tiles.end = hw::uniform(t.tiles.end);
+    t.tiles.first = bound(t.tiles.first);
+    t.tiles.end = bound(t.tiles.end);
     return t;
 }
 template <class Task> ATTN__DEVICE void find_rows(Task &t, int n)

@@ -5353,8 +5353,8 @@ template <int D, bool Extra, int Keys, int WarpsKV, int Kind, int RowBlocks, boo
     tiled_head<scales> k, v;
 };
 /* The compiler does not see what all lanes have alike: of each exchange between lanes in the loop over tiles it makes a
-   second text, for warps that have diverged. So a decode has these bounds as one lane has them; tiles of a block have no
-   registers for that. */
+   second text, for warps that have diverged. So a decode has these bounds as one lane has them; tiles of a block have
+   no registers for that. */
 template <class Task> ATTN__DEVICE int bound_of_tiles(int x)
 {
     return Task::shape::tile_threads == 32 ? hw::uniform(x) : x;

@@ -5022,14 +5022,15 @@ ATTN__DEVICE void copy_pieces(made_tile<D, Rows, Threads> &made, uint32_t to, co
     ATTN__UNROLL for (int n = 0; n < pieces; n++) {
         const code_piece t = piece_of<D, Rows, Threads>(n, lane);
         const int page = hw::shfl(own.page, t.l), row = hw::shfl(own.row, t.l);
-        if (t.x < D / 16)
-            hw::cp_async(to + t.at, (const int8_t *)a.data + place(a, page, 0, row, t.x * 16),
-                         page >= 0 && t.x * 16 < columns);
+        const bool exists = t.x * 16 < (int)columns;
+        if (t.x >= D / 16) continue;
+        hw::cp_async(to + t.at, (const int8_t *)a.data + place(a, page, 0, row, t.x * 16), page >= 0 && exists);
+        if (!exists) hw::cp_async(to + (t.at ^ 16), a.data, false);     /* zeros, whatever the scale beside them is */
     }
     ATTN__UNROLL for (int n = 0; n < pieces; n += 2) {
         const code_piece t = piece_of<D, Rows, Threads>(n + lane / 16, lane % 16 * 2);
         const int page = hw::shfl(own.page, t.l % 32), row = hw::shfl(own.row, t.l % 32);
-        const bool inside = n + lane / 16 < pieces && page >= 0 && t.x * 16 < columns;
+        const bool inside = n + lane / 16 < pieces && page >= 0 && t.x * 16 < (int)columns;
         made.scale[n / 2] = inside ? load(page, row, t.x / 2) : 0;
     }
 }
@@ -5046,17 +5047,15 @@ template <class T> ATTN__DEVICE void make_numbers(uint32_t (&to)[2], uint32_t co
         to[i] = hw::pack<T>(hw::mul(x[0], scale), hw::mul(x[1], scale));
     }
 }
-/* What is beyond the last column is 0, whatever its scale. */
 template <class T, int D, int Rows, int Threads>
 ATTN__DEVICE void make_pieces(const made_tile<D, Rows, Threads> &made, uint32_t tile, int32_t type, int64_t columns)
 {
     const int lane = hw::lane_anew();
     ATTN__UNROLL for (int n = 0; n < made_tile<D, Rows, Threads>::pieces; n++) {
         const code_piece t = piece_of<D, Rows, Threads>(n, lane);
-        const uint32_t stored = hw::shfl(made.scale[n / 2], n % 2 * 16 + lane / 2);
-        const float scale = t.x * 16 < columns ? scale_of_codes(stored, type) : 0.0f;
+        const float scale = scale_of_codes(hw::shfl(made.scale[n / 2], n % 2 * 16 + lane / 2), type);
         uint32_t codes[4], numbers[2][4], two[2];
-        if (t.x >= D / 16) continue;
+        if (t.x * 16 >= (int)columns) continue;
         hw::load_shared(codes, tile + t.at);
         ATTN__UNROLL for (int i = 0; i < 4; i++) {
             make_numbers<T>(two, codes[i], scale);

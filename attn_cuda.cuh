@@ -6960,15 +6960,16 @@ template <int... Sizes> constexpr int largest_of(head_sizes<Sizes...>)
 /* Head size 32 has kernels for plain calls of many rows alone, if there is 64, and 96, if there is 128. A decode waits
    for memory, and tiles of 96 columns take as much shared memory as those of 128; other calls are few. */
 template <int... Sizes> constexpr bool has_size(int size, head_sizes<Sizes...>) { return ((Sizes == size) || ...); }
-template <int D> constexpr bool mma_is_whole = !((D == 32 && has_size(64, mma_head_sizes())) ||
-                                                 (D == 96 && has_size(128, mma_head_sizes())));
+template <int D> constexpr int mma_whole = D == 32 && has_size(64, mma_head_sizes())    ? 64
+                                           : D == 96 && has_size(128, mma_head_sizes()) ? 128 : D;
+template <int D> constexpr bool mma_is_whole = mma_whole<D> == D;
 /* f(the D of kernels of 16 bits), whole: for any call */
 template <class F> bool with_16_bit_size(int64_t size, bool whole, F f)
 {
     return with_head_size(size, mma_head_sizes(), [&](auto d) {
         constexpr int D = decltype(d)::value;
         if constexpr (mma_is_whole<D>) f(d);
-        else if (whole) with_16_bit_size(D + 1, true, f);
+        else if (whole) f(head_size<mma_whole<D>>());
         else f(d);
     });
 }

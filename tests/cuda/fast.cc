@@ -584,10 +584,11 @@ static attn__array broadcast(tensor &t, int type, const int64_t (&size)[4]) {
 }
 static void make_pair_sums(call &c, const stage &s) {
     params &p = c.p;
-    if ((c.infinite & 16) || !chance(c.pair_sums ? 100 : 40)) return;
+    const bool wanted = !(c.infinite & 16) && chance(c.pair_sums ? 100 : 40);
     const int percent = c.pair_sums ? 95 : 70;
-    const bool runs = !s.covers(p, c.dev, false); /* as a forward, for stats */
+    const bool runs = wanted && !s.covers(p, c.dev, false); /* as a forward, for stats */
     p.is_backward = 1;
+    if (!wanted) return;
     if (p.bias.rank && chance(percent)) {
         const int64_t all[4] = {p.batch, p.heads, p.queries, p.keys};
         for (int axis = 0; axis < 4; axis++) p.bias_size[axis] = chance(40) ? 1 : all[axis];

@@ -4786,7 +4786,7 @@ ATTN__DEVICE void copy_paged_rows(uint32_t to, const attn__array &a, int64_t col
     });
 }
 
-/* A scale of codes, as it is stored, in f32 or f16; and that as a number */
+/* A scale of codes as it is stored, in f32 or f16; the number that it is */
 ATTN__DEVICE uint32_t load_scale(const attn__array &a, int64_t at)
 {
     return a.type == ATTN_F32 ? ((const uint32_t *)a.data)[at] : ((const uint16_t *)a.data)[at];
@@ -5625,8 +5625,8 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     hw::sync();                                     /* Q and the slots are free again */
 }
 
-/* four neighbours of a row of results, of which two in 16 bits are aligned */
-ATTN__DEVICE void store_four(const attn__array &out, int64_t at, const float (&x)[4])
+/* Four neighbours of a row of results; two of 16 bits are aligned. */
+ATTN__DEVICE void store_in_row(const attn__array &out, int64_t at, const float (&x)[4])
 {
     if (out.type == ATTN_F32) {
         ATTN__UNROLL for (int j = 0; j < 4; j++) ((float *)out.data)[at + j] = quiet(x[j]);
@@ -5675,7 +5675,7 @@ ATTN__DEVICE void merge_row(const mma_work &m, const entry &in, int b, int group
         }
         const float factor = finish_row(p, r, top, mass, c == 0);
         ATTN__UNROLL for (int j = 0; j < EACH; j++) sum[j] = bits_of(factor) == 0 ? 0.0f : sum[j] * factor;
-        if (c < size) store_four(p.out, place(p.out, r.b, r.h, r.i, c), sum);
+        if (c < size) store_in_row(p.out, place(p.out, r.b, r.h, r.i, c), sum);
         c += 32 * EACH;
     } while (hw::any(c < size));
 }

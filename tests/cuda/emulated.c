@@ -1100,7 +1100,7 @@ static void fast_codes_described(void) {
         CHECK_STATUS(attn_workspace_size(&d, &large, 0), ATTN_OK);
         CHECK(explained(&d, 0, there));
     }
-    d = described_codes(address, 100, 512, 64, 0, 0);
+    d = described_codes(address, 8, 512, 64, 0, 0);
     d.q.size[0] = d.k.size[0] = d.v.size[0] = d.out.size[0] = 1, d.q.size[1] = d.out.size[1] = 0;
     d.query_starts = d.key_starts = d.query_lengths = d.key_lengths = attn_view_typed(ATTN_I32, address, 1, 2, 0, 0, 0);
     g.d_out = d.q, g.dq = d.out;

@@ -1086,11 +1086,14 @@ static void fast_codes_described(void) {
     /* With fewer keys stage 3 has it, for which numbers are made first. */
     if (!play(90)) return;
     fake_everything(2);
+    fake_set_processors(132);
     for (int keys = 4096; keys >= 512; keys -= 512) {
         d = described_codes(NULL, 300, keys, 64, 3, 0);
+        d.q.size[0] = d.k.size[0] = d.v.size[0] = d.out.size[0] = d.k_scale.size[0] = d.v_scale.size[0] = 1;
         CHECK_STATUS(attn_workspace_size(&d, keys == 4096 ? &large : &small, 0), ATTN_OK);
         CHECKF(small <= large, "%d bytes for %d keys, %d for 4096", (int)small, keys, (int)large);
     }
+    fake_set_processors(0);
     /* Nothing there: no entries, and no heads */
     for (int of = 0; of < 4; of += 3) {
         d = described_codes(address, 100, 512, 64, of, 0);
@@ -1105,6 +1108,7 @@ static void fast_codes_described(void) {
     d.query_starts = d.key_starts = d.query_lengths = d.key_lengths = attn_view_typed(ATTN_I32, address, 1, 2, 0, 0, 0);
     g.d_out = d.q, g.dq = d.out;
     g.dk = attn_out_typed(ATTN_F16, (void *)((uintptr_t)1 << 42), 4, 1, 4, 512, 64);
+    g.dv = attn_out_typed(ATTN_F16, (void *)((uintptr_t)1 << 43), 4, 1, 4, 512, 64);
     CHECK_STATUS(attn_backward_workspace_size(&d, &g, &large, 0), ATTN_OK);
     play_as_before(arch);
 }

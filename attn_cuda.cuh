@@ -74,28 +74,28 @@
    SEQUENCES Starts run in all stages, forward (2: of head sizes up to 192); with a mask or a bias in stages 1 and 2.
              Gradients are stage 3's, too, and stage 2's where it finds them in one sweep (BITS); of packed keys with a
              length for each query, and where d_scale or d_alibi is wanted, stage 1's.
-             Pages, forward, are stage 1's and, where keys have no starts, stage 2's; of a multiple of 8 rows stage
-             3's, too; int8 in pages becomes other numbers first (TYPES), which every stage takes. Both are in
-             attn_mask. Keys in parts, forward, are stage 1's; gradients of them are refused (ATTN_ERR_PLACE). Parts
-             have the bound of one call, not its bits. An entry has the bits of a call of its own in the same stage,
-             where stage 2 takes tiles of as many rows for both and cuts the keys of neither (that forward, too, which
-             finds stats for gradients); keys in pages those of as many keys side by side. In the backward that is so
-             of dq, dk, dv, d_given_scores and the d_bias of a bias that differs by entry; not of dv where rows outside
-             of the entry add to it, under ATTN_EMPTY_UNIFORM. What entries share is summed over the batch, always in
-             the same order. Rows outside of entries may be read. Stage 1 looks for the entry of a block from the first
-             on, so there thousands of short entries take their time, and so do packed keys with a length for each
-             query; stages 2 and 3 look it up.
+             Pages, forward, are stage 1's and, where keys have no starts, stage 2's; of a multiple of 8 rows stage 3's,
+             too (of int8: TYPES). Both are in attn_mask. Keys in parts, forward, are stage 1's; gradients of them are
+             refused (ATTN_ERR_PLACE). Parts have the bound of one call, not its bits. An entry has the bits of a call
+             of its own in the same stage, where stage 2 takes tiles of as many rows for both and cuts the keys of
+             neither (that forward, too, which finds stats for gradients); keys in pages those of as many keys side by
+             side. In the backward that is so of dq, dk, dv, d_given_scores and the d_bias of a bias that differs by
+             entry; not of dv where rows outside of the entry add to it, under ATTN_EMPTY_UNIFORM. What entries share is
+             summed over the batch, always in the same order. Rows outside of entries may be read. Stage 1 looks for the
+             entry of a block from the first on, so there thousands of short entries take their time, and so do packed
+             keys with a length for each query; stages 2 and 3 look it up.
    TYPES     Arrays of floats may be ATTN_F32, ATTN_F16 or ATTN_BF16, independently (lse and stats are f32); k and v
              also ATTN_I8: in stage 1 the bits are those of the floats that these stand for, in stages 2 and 3 those of
-             numbers of the type of q. These are made first, in the workspace; but a decode of stage 2 (at most 64 rows:
-             queries times heads of a group) multiplies codes as they are, where both k and v are ATTN_I8, in rows of
-             whole 16 bytes, without starts, a mask, a bias, dropout, softcap, ALiBi, weights, scores or a scale that is
-             not positive, by a kernel of a multiple of 32 columns (ATTN_CUDA_HEAD_DIMS). It rounds no numbers, but
-             weights times scales, to bf16 (of f16 in two parts), so its bits are its own: the same in pages and side by
-             side. Sums of q times codes must not overflow.
-             In pages, k or v alone of 8 bits is stage 1's. All arithmetic is f32; a result is rounded once, when it is
-             stored. In stages 2 and 3 weights and the gradients of scores are rounded to the type of q, too, before
-             they are multiplied by v, d_out, k and q.
+             numbers of the type of q, in stage 2 by its kernels with options. It makes these numbers tile by tile,
+             where codes lie in rows of whole 16 bytes and no weights or scores are wanted; on sm_90 it has such calls
+             of less than 256 rows (queries times heads of a group). Otherwise, and for stage 3, numbers are made first,
+             in the workspace, in pages only where both k and v are ATTN_I8. Up to 64 rows stage 2 multiplies codes as
+             they are, where both k and v have rows of whole 16 bytes, without starts, a mask, a bias, dropout, softcap,
+             ALiBi, weights, scores or a scale that is not positive, by a kernel of a multiple of 32 columns
+             (ATTN_CUDA_HEAD_DIMS). It rounds no numbers, but weights times scales, to bf16 (of f16 in two parts), so
+             its bits are its own: the same in pages and side by side. Sums of q times codes must not overflow.
+             All arithmetic is f32; a result is rounded once, when it is stored. In stages 2 and 3 weights and the
+             gradients of scores are rounded to the type of q, too, before they are multiplied by v, d_out, k and q.
              Tensor cores take f16 and bf16 directly, whatever desc.precision is. Of f32 (q, k, v, results and gradients
              alike, from sm_80 on, in heads of up to 128 numbers, with starts 64, as far as ATTN_CUDA_HEAD_DIMS has 64
              and 128; without weights or scores as results) stage 2 splits each number into two parts of 11 bits, which
@@ -136,9 +136,9 @@
              (of packed documents in stage 2, too), of entries that are not packed in stages 2 and 3, d_bias, d_scale,
              d_sink, d_alibi in stages 2 and 3, and the order of queries in others, as they are now; pages and masks
              that empty tiles in stage 3, its forward with a bias, a mask or dropout as it is now, dropout with starts
-             in stages 2 and 3; keys in parts; weights and scores as results of stages 2 and 3; the decode of codes, a
-             decode whose last block merges its parts, and the kernels of a cache, as they are now. Its speed:
-             bench/README.md.
+             in stages 2 and 3; keys in parts; weights and scores as results of stages 2 and 3; codes in stage 2, a
+             decode whose last block merges its parts, how results of 16 bits are stored, and the kernels of a cache, as
+             they are now. Its speed: bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -183,7 +183,9 @@ void attn_cuda_use_stream(void *stream);
 
 /* ------------------------------------------------------------------------------------------------------ >>config */
 #ifndef ATTN_CUDA_HEAD_DIMS
-#  define ATTN_CUDA_HEAD_DIMS 32, 64, 96, 128, 192, 256    /* ascending; others take the next, or stage 1 */
+#  define ATTN_CUDA_HEAD_DIMS 32, 64, 96, 128, 192, 256    /* ascending; others take the next, or stage 1. Beside 64 and
+                                                              128 those of 32 and 96 are for plain calls of many rows;
+                                                              options, a decode, weights take the next */
 #endif
 #ifndef ATTN_CUDA_HOPPER_DIMS
 #  define ATTN_CUDA_HOPPER_DIMS ATTN_CUDA_HEAD_DIMS     /* the same of stage 3, which has 64, 96, 128, 192 and 256: each
@@ -379,6 +381,8 @@ ATTN__DEVICE uint32_t pick_bytes(uint32_t a, uint32_t b, uint32_t which) { retur
 ATTN__DEVICE uint32_t multiply_high(uint32_t a, uint32_t b) { return __umulhi(a, b); }
 /* of two pairs of 16-bit integers the larger ones; one instruction on sm_90 */
 ATTN__DEVICE uint32_t larger_halves(uint32_t a, uint32_t b) { return __vmaxu2(a, b); }
+/* of two pairs of signed ones the smaller; the same */
+ATTN__DEVICE uint32_t smaller_halves(uint32_t a, uint32_t b) { return __vmins2(a, b); }
 /* two numbers in one register (sm_80) */
 template <class T> ATTN__DEVICE uint32_t pack(float low, float high)
 {
@@ -984,6 +988,7 @@ enum {
     X(p.q.type == ATTN_F32, IN_STAGE_2, "q, k, v are not all f16 or all bf16") \
     X(p.q.type == ATTN_F32 && wants_pairs(p), 0, "weights or scores of f32") \
     X(p.k.type == ATTN_I8, IN_STAGE_2, "keys and values of 8 bits are read as they are") \
+    X(are_for_tiles(p), IN_STAGE_2 | EXTRA, "keys or values of 8 bits become numbers tile by tile") \
     X(p.score != ATTN_SCORE_SCALED_DOT && p.score != ATTN_SCORE_DOT, 0, "the score is not a dot product") \
     X(wants_pairs(p) && (p.ragged || p.page), 0, \
       "weights or scores of entries with starts, or over keys in pages") \
@@ -999,6 +1004,9 @@ enum {
     X(has_starts(p) && wants_pair_sums(p), 0, "d_bias, d_scale or d_alibi where entries have starts") \
     X(wants_pair_sums(p), IN_STAGE_2 | IN_STAGE_3 | EXTRA, "")
 
+/* A type of k and v: ATTN_I8, of which stage 2 makes numbers tile by tile */
+enum { CODES_FOR_TILES = -1 };
+ATTN__BOTH bool are_for_tiles(const params &p) { return p.k.type == CODES_FOR_TILES || p.v.type == CODES_FOR_TILES; }
 ATTN__BOTH bool has_starts(const params &p) { return p.query_starts.rank || p.key_starts.rank; }
 /* Are there results with a number for each pair? (Of a backward they are not.) */
 ATTN__BOTH bool wants_pairs(const params &p)
@@ -1008,7 +1016,7 @@ ATTN__BOTH bool wants_pairs(const params &p)
 ATTN__BOTH bool is_16_bit(const attn__array &a) { return a.type == ATTN_F16 || a.type == ATTN_BF16; }
 ATTN__BOTH bool meets_q(const params &p, const attn__array &a)      /* codes of 8 bits: see reads_codes */
 {
-    return a.type == p.q.type || (a.type == ATTN_I8 && is_16_bit(p.q));
+    return a.type == p.q.type || ((a.type == ATTN_I8 || a.type == CODES_FOR_TILES) && is_16_bit(p.q));
 }
 /* Does a backward want gradients to which every pair of a query and a key adds a term? (A forward's are not set.) */
 ATTN__BOTH bool wants_pair_sums(const params &p)
@@ -4643,46 +4651,32 @@ ATTN__DEVICE float finish_row(const params &p, const tile_row &r, float top, flo
     return 1.0f / all;
 }
 
-/* two neighbours of a result of 16 bits; NaN as `store` has it */
+/* Two neighbours of a result of 16 bits; NaN as `store` has it. hw::pack makes 0x7fff of NaN, a signed integer larger
+   than those of all numbers. */
 template <class T> ATTN__DEVICE uint32_t pack_result(float x, float y)
 {
-    const uint32_t nan = T::is_bf16 ? 0x7fc0u : 0x7e00u;
-    uint32_t both = hw::pack<T>(x, y);
-    if (is_nan(x)) both = (both & 0xffff0000u) | nan;
-    if (is_nan(y)) both = (both & 0xffffu) | nan << 16;
-    return both;
-}
-
-/* Is row e of d times its factor what is to be stored? Not where a number is not finite, for NaN has one form, or the
-   factor is 0. */
-template <int N> ATTN__DEVICE bool is_plain_row(const float (&d)[N], int e, float factor)
-{
-    float zero = factor * 0.0f;
-    ATTN__UNROLL for (int j = 0; j < N; j++)
-        if (j / 2 % 2 == e) zero = hw::fma(d[j], 0.0f, zero);
-    return factor != 0.0f && !is_nan(zero);
+    return hw::smaller_halves(hw::pack<T>(x, y), T::is_bf16 ? 0x7fc07fc0u : 0x7e007e00u);
 }
 
 /* Rows of factor * d, those below `count`; adds: to what is there. Gradient: else a row whose factor is +0 has no
-   values, so 0 times infinity is 0. */
+   values, so 0 times infinity is 0. Each step by itself: together they would be long for each column. */
 template <class T, int D, bool Gradient>
 ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], const tile_row (&rows)[2], int64_t count,
                              int64_t columns, const float (&factor)[2], bool adds)
 {
+    const bool is_float = T::is_f32 || out.type == ATTN_F32;
     ATTN__UNROLL for (int e = 0; e < 2; e++) {
         if (rows[e].i >= count || (!Gradient && !is_inside(rows[e]))) continue;
         const int64_t at = place(out, rows[e].b, rows[e].h, rows[e].i, hw::lane() % 4 * 2);
         float *const floats = (float *)out.data + at;
         uint16_t *const halves = (uint16_t *)out.data + at;
-        const bool is_float = T::is_f32 || out.type == ATTN_F32, none = !Gradient && bits_of(factor[e]) == 0;
-        const bool plain = !is_float && !adds && is_plain_row(d, e, factor[e]);
+        const bool none = !Gradient && bits_of(factor[e]) == 0;
         float own[D / 4];
         ATTN__UNROLL for (int n = 0; n < D / 4; n++)
             own[n] = none ? 0.0f : hw::mul(d[4 * (n / 2) + 2 * e + n % 2], factor[e]);
-        /* Each step by itself: together they would be long for each column. */
-        const auto each = [&](auto f) {
+        const auto each = [&](auto step) {
             ATTN__UNROLL for (int j = 0; j < D / 8; j++)
-                if (j * 8 < (int)columns) f(j * 8, own[2 * j], own[2 * j + 1]);
+                if (j * 8 < (int)columns) step(j * 8, own[2 * j], own[2 * j + 1]);
         };
         if (adds && is_float) each([&](int c, float &x, float &y) { x += floats[c], y += floats[c + 1]; });
         if (is_float) each([&](int c, float x, float y) { floats[c] = quiet(x), floats[c + 1] = quiet(y); });
@@ -4693,9 +4687,7 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
                     x += half_of<T>(two, 0);
                     y += half_of<T>(two, 1);
                 });
-            if (plain) each([&](int c, float x, float y) { *(uint32_t *)(halves + c) = hw::pack<T>(x, y); });
-            else if (!is_float)
-                each([&](int c, float x, float y) { *(uint32_t *)(halves + c) = pack_result<T>(x, y); });
+            if (!is_float) each([&](int c, float x, float y) { *(uint32_t *)(halves + c) = pack_result<T>(x, y); });
         }
     }
 }
@@ -4764,11 +4756,11 @@ ATTN__DEVICE void copy_rows(uint32_t to, const attn__array &a, int64_t columns, 
    other things to do, a tile ahead, and tell the others when it copies. Of a key that no query may attend to the table
    is not read: it has page -1, and is copied as zeros. Without pages an entry's keys are a page. */
 struct paged_row { int page, row; };
-template <int Rows, int Threads, int Across> ATTN__DEVICE int row_of_lane()
+template <int Rows, int Threads, int Across> ATTN__DEVICE int row_of_lane(int l)
 {
     constexpr int at_once = 32 / Across;
     static_assert(Rows <= Threads && 32 % Across == 0, "a lane has one row, whose threads are all of one warp");
-    const int warp = Threads == 32 ? 0 : hw::warp(), l = hw::lane_anew();
+    const int warp = Threads == 32 ? 0 : hw::warp();
     return warp * at_once + l % at_once + l / at_once * (Threads / Across);
 }
 /* Where key j of entry b lies: some query may attend to keys first <= j < last. whole: the page that an entry is. */
@@ -4792,6 +4784,16 @@ ATTN__DEVICE void copy_paged_rows(uint32_t to, const attn__array &a, int64_t col
         const row_place place = {row_of(a, page, 0, row), page >= 0};
         return place;
     });
+}
+
+/* A scale of codes as it is stored, in f32 or f16; the number that it is */
+ATTN__DEVICE uint32_t load_scale(const attn__array &a, int64_t at)
+{
+    return a.type == ATTN_F32 ? ((const uint32_t *)a.data)[at] : ((const uint16_t *)a.data)[at];
+}
+ATTN__DEVICE float scale_of_codes(uint32_t stored, int32_t type)
+{
+    return type == ATTN_F32 ? float_of(stored) : hw::from_f16((uint16_t)stored);
 }
 
 /* ---- codes of 8 bits, in a decode, where a warp has tiles of its own. Codes are integers, which f16 and bf16 have
@@ -4863,8 +4865,7 @@ ATTN__DEVICE void load_scales(code_scales<Keys, Groups> &s, const attn__array &a
         const int u = i * scales::at_once + first;
         s.of[i] = 0;
         if (own.page < 0 || u >= Groups || u * 32 >= columns) continue;
-        if (a.type == ATTN_F32) s.of[i] = ((const uint32_t *)a.data)[at + u * a.stride[3]];
-        else s.of[i] = ((const uint16_t *)a.data)[at + u * a.stride[3]];
+        s.of[i] = load_scale(a, at + u * a.stride[3]);
     }
 }
 template <int Keys, int Groups>
@@ -4872,7 +4873,7 @@ ATTN__DEVICE void store_scales(uint32_t to, const code_scales<Keys, Groups> &s, 
 {
     const int lane = hw::lane_anew();
     ATTN__UNROLL for (int i = 0; i * 32 < code_scales<Keys, Groups>::all; i++) {
-        const float x = type == ATTN_F32 ? float_of(s.of[i]) : hw::from_f16((uint16_t)s.of[i]);
+        const float x = scale_of_codes(s.of[i], type);
         if (i * 32 + lane < code_scales<Keys, Groups>::all)
             hw::store_shared(to + (i * 32 + lane) * 4, bits_of(hw::fma(x, 0.0f, x)));
     }
@@ -4989,6 +4990,83 @@ template <int D> ATTN__DEVICE void order_columns(float (&out)[D / 2], unsigned c
         out[j] = own[(g + j / 2 % 2 * 8) * D + j / 4 * 8 + t * 2 + j % 2];
 }
 
+/* ---- codes of 8 bits of which tiles of numbers are made, the type's nearest to a code times its scale: where kernels
+   with Extra go over keys, whatever they do with these. A piece is 16 codes. They are copied to where their numbers
+   will be, into the first half of that, and the thread that copied them makes these when the copy has ended: no other
+   thread is waited for, and no shared memory is needed for codes. A warp has the rows that its lanes have looked up
+   (copy_paged_rows); lanes side by side have the pieces of one. Two lanes' pieces have a scale together, so a lane has
+   one of every other of their pieces, and tells it to these two. */
+template <int D, int Rows, int Threads> struct made_tile {
+    static constexpr int across = copy_across<D / 2>, at_once = 32 / across;        /* pieces of a row; rows */
+    static constexpr int in_row = (D / 16 + across - 1) / across, rows = Rows * 32 / Threads;
+    static constexpr int pieces = rows / at_once * in_row;                          /* of a lane */
+    static_assert(rows % at_once == 0, "a warp's lanes have rows alike");
+    uint32_t scale[(pieces + 1) / 2];           /* of the pieces under way, as they are stored */
+};
+/* A lane's n-th piece: the x-th, which may be beyond the last, of the warp's l-th row; `at`: where its numbers are. */
+struct code_piece { int l, x; uint32_t at; };
+template <int D, int Rows, int Threads> ATTN__DEVICE code_piece piece_of(int n, int lane)
+{
+    typedef made_tile<D, Rows, Threads> made;
+    const int l = n / made::in_row * made::at_once + lane / made::across;
+    const int x = n % made::in_row * made::across + lane % made::across;
+    return {l, x, chunk_of(row_of_lane<Rows, Threads, copy_across<D>>(l), 2 * x, Rows)};
+}
+/* Starts to copy a tile of codes of a head, and loads their scales, which are load(page, row, group). */
+template <int D, int Rows, int Threads, class F>
+ATTN__DEVICE void copy_pieces(made_tile<D, Rows, Threads> &made, uint32_t to, const attn__array &a, int64_t columns,
+                              const paged_row &own, F load)
+{
+    constexpr int pieces = made_tile<D, Rows, Threads>::pieces;
+    const int lane = hw::lane_anew();
+    ATTN__UNROLL for (int n = 0; n < pieces; n++) {
+        const code_piece t = piece_of<D, Rows, Threads>(n, lane);
+        const int page = hw::shfl(own.page, t.l), row = hw::shfl(own.row, t.l);
+        const bool exists = t.x * 16 < (int)columns;
+        if (t.x >= D / 16) continue;
+        hw::cp_async(to + t.at, (const int8_t *)a.data + place(a, page, 0, row, t.x * 16), page >= 0 && exists);
+        if (!exists) hw::cp_async(to + (t.at ^ 16), a.data, false);     /* zeros, whatever the scale beside them is */
+    }
+    ATTN__UNROLL for (int n = 0; n < pieces; n += 2) {
+        const code_piece t = piece_of<D, Rows, Threads>(n + lane / 16, lane % 16 * 2);
+        const int page = hw::shfl(own.page, t.l % 32), row = hw::shfl(own.row, t.l % 32);
+        const bool inside = n + lane / 16 < pieces && page >= 0 && t.x * 16 < (int)columns;
+        made.scale[n / 2] = inside ? load(page, row, t.x / 2) : 0;
+    }
+}
+/* four codes times their scale */
+template <class T> ATTN__DEVICE void make_numbers(uint32_t (&to)[2], uint32_t codes, float scale)
+{
+    const float base = 8388608.0f;      /* 2^23, whose lowest bit counts 1 */
+    ATTN__UNROLL for (int i = 0; i < 2; i++) {
+        float x[2];
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            const uint32_t which = 0x7650u + (uint32_t)(2 * i + e);     /* the byte in the place of the lowest one */
+            x[e] = float_of(hw::pick_bytes(codes ^ 0x80808080u, bits_of(base), which)) - (base + 128.0f);
+        }
+        to[i] = hw::pack<T>(hw::mul(x[0], scale), hw::mul(x[1], scale));
+    }
+}
+template <class T, int D, int Rows, int Threads>
+ATTN__DEVICE void make_pieces(const made_tile<D, Rows, Threads> &made, uint32_t tile, int32_t type, int64_t columns)
+{
+    const int lane = hw::lane_anew();
+    ATTN__UNROLL for (int n = 0; n < made_tile<D, Rows, Threads>::pieces; n++) {
+        const code_piece t = piece_of<D, Rows, Threads>(n, lane);
+        const float scale = scale_of_codes(hw::shfl(made.scale[n / 2], n % 2 * 16 + lane / 2), type);
+        uint32_t codes[4], numbers[2][4], two[2];
+        if (t.x * 16 >= (int)columns) continue;
+        hw::load_shared(codes, tile + t.at);
+        ATTN__UNROLL for (int i = 0; i < 4; i++) {
+            make_numbers<T>(two, codes[i], scale);
+            numbers[i / 2][i % 2 * 2] = two[0];
+            numbers[i / 2][i % 2 * 2 + 1] = two[1];
+        }
+        hw::store_shared(tile + t.at, numbers[0]);
+        hw::store_shared(tile + (t.at ^ 16), numbers[1]);
+    }
+}
+
 /* What the sums of the thread's rows are to be multiplied by; writes log-sum-exp and stats. */
 ATTN__DEVICE void finish_rows(const params &p, const tile_row (&rows)[2], const row_pair &soft, float unit,
                               float (&factor)[2])
@@ -5052,6 +5130,8 @@ constexpr int mma_blocks = WarpsKV == 1 || Extra ? 1 : Kind == CODES && !T::is_b
 /* Does the block of a decode that leaves the last part merge them? Beside 256 columns and options it has no registers
    for that. */
 template <int D, bool Extra> constexpr bool mma_merges = D <= 192 || !Extra;
+/* Does a decode with options make numbers of codes? Beside 256 columns it has no registers for that. */
+template <int D> constexpr bool mma_decode_makes = D <= 192;
 template <int WarpsKV> constexpr int mma_threads = WarpsKV > 1 ? 32 * WarpsKV : 128;
 template <int D, int Keys, int WarpsKV = 1, int Kind = NUMBERS, int RowBlocks = 1> struct mma_shape {
     typedef code_tile<Keys, D, Kind> tile;
@@ -5226,10 +5306,11 @@ ATTN__DEVICE void mma_softmax(const params &p, float (&s)[Keys / 2], float (&out
 }
 
 /* An array that begins with a row of a head */
-ATTN__DEVICE attn__array from_row(const attn__array &a, int b, int h, int64_t row)
+template <bool MayBeCodes> ATTN__DEVICE attn__array from_row(const attn__array &a, int b, int h, int64_t row)
 {
     attn__array head = a;
-    head.data = hw::anew((void *)row_of(a, b, h, row));     /* else parts of the sum may be kept instead */
+    const int bytes = MayBeCodes && a.type == CODES_FOR_TILES ? 1 : 2;
+    head.data = hw::anew((void *)((char *)a.data + place(a, b, h, row, 0) * bytes));    /* else parts may be kept */
     return head;
 }
 
@@ -5239,14 +5320,22 @@ template <class Scales> struct tiled_head {
     const attn__array &scale;
     const int64_t &columns;                     /* read where it is needed: registers are few */
     uint32_t slots, made;                       /* made: the scales of the tile in use, with codes */
-    Scales   scales;                            /* of the tile after it */
+    Scales   scales;                            /* of the tile that is copied next, or under way */
+};
+template <int D, int Keys, class Shape, bool Codes = Shape::codes> struct task_scales {
+    typedef made_tile<D, Keys, Shape::tile_threads> type;
+};
+template <int D, int Keys, class Shape> struct task_scales<D, Keys, Shape, true> {
+    typedef code_scales<Keys, Shape::tile::groups> type;
 };
 /* The keys of a task, as the threads go over them that share slots: tile n has keys n * Keys and those after it, and
    the one after it is n + step. */
 template <int D, bool Extra, int Keys, int WarpsKV, int Kind, int RowBlocks, bool Floats> struct task_keys {
     typedef mma_shape<D, Keys, WarpsKV, Kind, RowBlocks> shape;
-    typedef code_scales<Keys, shape::tile::groups> scales;
     static constexpr int keys = Keys, size = D;
+    /* Does it make numbers of codes, tile by tile? */
+    static constexpr bool makes = Extra && !Floats && (WarpsKV == 1 || mma_decode_makes<D>);
+    typedef typename task_scales<D, Keys, shape>::type scales;
     static constexpr bool extra = Extra, by_lane = !Extra && WarpsKV == 1;      /* of rows: rows_of_warp */
     /* Registers do not keep what tells of rows while keys are read: it is found again. */
     static constexpr bool bare = by_lane || (WarpsKV > 1 && mma_merges<D, Extra>);
@@ -5256,40 +5345,51 @@ template <int D, bool Extra, int Keys, int WarpsKV, int Kind, int RowBlocks, boo
        there are no registers for that, in some kernels. */
     static constexpr bool ahead = D <= 192 || ((WarpsKV > 1) != Extra && Kind != CODES_IN_GROUPS && !Floats);
     const params &p;
-    int        b, head, step;
+    int        b, head, step, key0;
     tile_reach reach;                           /* of all rows of the block */
     tile_range tiles;
     paged_row  own;                             /* the lane's row of the tile that is copied next */
     tiled_head<scales> k, v;
 };
-template <class Task>
-ATTN__DEVICE Task keys_of_task(const mma_work &m, int b, int group, const entry &in, const tile_reach &reach, int split,
-                               int step, uint32_t slots)
+/* The compiler does not see what all lanes have alike: of each exchange between lanes in the loop over tiles it makes a
+   second text, for warps that have diverged. So a decode has these bounds as one lane has them; tiles of a block have
+   no registers for that. */
+template <class Task> ATTN__DEVICE int bound_of_tiles(int x)
 {
+    return Task::shape::tile_threads == 32 ? hw::uniform(x) : x;
+}
+template <class Task>
+ATTN__DEVICE Task keys_of_task(const mma_work &m, int b, int group, const entry &in, const tile_reach &of_block,
+                               int split, int step, uint32_t slots)
+{
+    const auto bound = [](int x) { return bound_of_tiles<Task>(x); };
+    const tile_reach reach = {bound(of_block.first), bound(of_block.last), bound(of_block.from), bound(of_block.to)};
     typedef typename Task::shape shape;
     constexpr bool codes = shape::codes;
     const params &p = m.p;
     const int head = group * m.pack / (int)(p.heads / p.heads_kv), batch = p.page ? 0 : b;
     const int64_t keys_of_entry = m.splits > 1 && p.packed_keys ? keys_end_of(p, in, b) - in.key0 : p.keys;
     const uint32_t scales = slots + shape::all_slots;
-    Task t = {p, b, head, step, reach, tiles_of(m, reach, keys_of_entry, split, Task::keys), {-1, 0},
-              {codes ? p.k : from_row(p.k, batch, head, in.key0), p.k_scale, p.size_q, slots, scales, {}},
-              {codes ? p.v : from_row(p.v, batch, head, in.key0), p.v_scale, p.size_v, slots + shape::all_slots / 2,
-               scales + shape::scales, {}}};
+    Task t = {p, b, head, step, (int)in.key0, reach, tiles_of(m, reach, keys_of_entry, split, Task::keys), {-1, 0},
+              {codes ? p.k : from_row<Task::makes>(p.k, batch, head, in.key0), p.k_scale, p.size_q, slots, scales, {}},
+              {codes ? p.v : from_row<Task::makes>(p.v, batch, head, in.key0), p.v_scale, p.size_v,
+               slots + shape::all_slots / 2, scales + shape::scales, {}}};
     if (!p.out.rank) t.v.a.rank = 0;                    /* log-sum-exp or stats alone */
+    t.tiles.first = bound(t.tiles.first);
+    t.tiles.end = bound(t.tiles.end);
     return t;
 }
 template <class Task> ATTN__DEVICE void find_rows(Task &t, int n)
 {
     typedef typename Task::shape shape;
     constexpr int D = Task::size, Keys = Task::keys, across = shape::codes ? codes_across<D> : copy_across<D>;
-    const int row = shape::codes ? hw::lane_anew() % Keys : row_of_lane<Keys, shape::tile_threads, across>();
+    const int l = hw::lane_anew(), row = shape::codes ? l % Keys : row_of_lane<Keys, shape::tile_threads, across>(l);
     const int key = n * Keys + row;
     t.own = find_paged_row(t.p, hw::anew(t.b), key, t.reach.first, t.reach.last, shape::codes ? t.b : 0);
 }
 template <class Task> ATTN__DEVICE void look_ahead(Task &t, int n)
 {
-    if (Task::ahead && (Task::shape::codes || t.p.page)) find_rows(t, n);
+    if (Task::ahead && (Task::shape::codes || t.p.page || (Task::makes && are_for_tiles(t.p)))) find_rows(t, n);
 }
 template <class Task> ATTN__DEVICE uint32_t slot_of(const Task &t, uint32_t slots, int n)
 {
@@ -5314,13 +5414,24 @@ template <class Task, class Scales> ATTN__DEVICE void copy_keys(Task &t, tiled_h
         }
     } else if (any) {
         constexpr int across = copy_across<D>;
-        if (!Task::ahead || t.p.page)
+        if (Task::makes && from.a.type == CODES_FOR_TILES)
+            copy_pieces(from.scales, to, from.a, from.columns, t.own, [&](int page, int row, int group) {
+                return load_scale(from.scale, place(from.scale, t.p.page ? page : t.b, t.head, t.key0 + row, group));
+            });
+        else if (!Task::ahead || t.p.page)
             copy_paged_rows<D, Keys, sharing, across, Task::tight>(to, from.a, from.columns, t.own);
         else
             copy_rows<D, Keys, sharing, across, Task::tight>(to, from.a, from.columns, 0, 0, n * Keys, t.reach.first,
                                                              t.reach.last);
     }
     hw::cp_async_commit();
+}
+/* Tile n of t.k or t.v, whose copy has ended, becomes numbers. */
+template <class T, class Task, class Scales> ATTN__DEVICE void make_keys(Task &t, tiled_head<Scales> &from, int n)
+{
+    if constexpr (Task::makes)
+        if (from.a.rank && from.a.type == CODES_FOR_TILES)
+            make_pieces<T>(from.scales, slot_of(t, from.slots, n), from.scale.type, from.columns);
 }
 /* What is copied before the first tile's scores are found */
 template <class Task> ATTN__DEVICE void copy_first(Task &t, int first)
@@ -5452,6 +5563,7 @@ ATTN__DEVICE void go_over_keys(Task &t, float (&out)[Blocks][N], row_pair (&soft
         const bool edge = always_edge || n * Keys < t.reach.from || (n + 1) * Keys > t.reach.to;
         float s[Blocks][Keys / 2];
         hw::cp_async_wait<left>();                      /* K of this tile */
+        make_keys<T>(t, t.k, n);
         sync_tile<shape::tile_threads>();
         scores_of_tile<T>(t, s, q, row0, n, busy);
         ATTN__UNROLL for (int r = 0; r < Blocks; r++)
@@ -5459,6 +5571,7 @@ ATTN__DEVICE void go_over_keys(Task &t, float (&out)[Blocks][N], row_pair (&soft
                 mma_softmax<2 * N, Task::extra, mma_starts<Task::size, Task::shape::kind>, Keys>(
                     t.p, s[r], out[r], soft[r], rows, r, n * Keys, edge);
         hw::cp_async_wait<left>();                      /* V of this tile */
+        make_keys<T>(t, t.v, n);
         sync_tile<shape::tile_threads>();
         values_of_tile<T>(t, out, s, n, edge, busy);
     }
@@ -5512,8 +5625,20 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     hw::sync();                                     /* Q and the slots are free again */
 }
 
+/* Four neighbours of a row of results; two of 16 bits are aligned. */
+ATTN__DEVICE void store_in_row(const attn__array &out, int64_t at, const float (&x)[4])
+{
+    if (out.type == ATTN_F32) {
+        ATTN__UNROLL for (int j = 0; j < 4; j++) ((float *)out.data)[at + j] = quiet(x[j]);
+    } else {
+        ATTN__UNROLL for (int j = 0; j < 4; j += 2)
+            *(uint32_t *)((uint16_t *)out.data + at + j) =
+                out.type == ATTN_BF16 ? pack_result<hw::bf16>(x[j], x[j + 1]) : pack_result<hw::f16>(x[j], x[j + 1]);
+    }
+}
 /* A warp makes of a row's parts, in the order of their keys, what one part would have come to. A lane looks at the
-   scale of one of 32 parts; then it has four columns, 32 apart, of eight parts under way. Parts without a key add 0. */
+   scale of one of 32 parts; then it has four columns side by side of eight parts under way. Parts without a key add
+   0. */
 ATTN__DEVICE void merge_row(const mma_work &m, const entry &in, int b, int group, int row)
 {
     enum { AT_ONCE = 8, EACH = 4 };
@@ -5527,7 +5652,7 @@ ATTN__DEVICE void merge_row(const mma_work &m, const entry &in, int b, int group
     ATTN__LOOP for (int s = hw::lane(); s < m.splits; s += 32)
         if (left_by(s)[1] != 0.0f) top = fmaxf(top, left_by(s)[0]);
     for (int mask = 16; mask; mask /= 2) top = fmaxf(top, hw::shfl_xor(top, mask));
-    int c = hw::lane();
+    int c = EACH * hw::lane();
     do {
         float mass = 0.0f, sum[EACH] = {};
         ATTN__LOOP for (int s0 = 0; s0 < m.splits; s0 += 32) {
@@ -5535,22 +5660,22 @@ ATTN__DEVICE void merge_row(const mma_work &m, const entry &in, int b, int group
             const float scale = own != 0.0f ? hw::ex2((left_by(s0 + hw::lane())[0] - top) * LOG2E) : 0.0f;
             const uint32_t some = hw::ballot(own != 0.0f);
             ATTN__LOOP for (int s = s0; s < least(s0 + 32, m.splits); s += AT_ONCE) {
-                float part[AT_ONCE][EACH];
-                ATTN__UNROLL for (int n = 0; n < AT_ONCE; n++)
-                    ATTN__UNROLL for (int j = 0; j < EACH; j++)
-                        part[n][j] = some >> (s - s0 + n) & 1 && c + 32 * j < size
-                                         ? m.sums[(first + (s + n) * step) * m.columns + c + 32 * j] : 0.0f;
+                eight_halves part[AT_ONCE];
+                ATTN__UNROLL for (int n = 0; n < AT_ONCE; n++) {
+                    part[n] = eight_halves();
+                    if (some >> (s - s0 + n) & 1 && c < size)
+                        part[n] = *(const eight_halves *)(m.sums + (first + (s + n) * step) * m.columns + c);
+                }
                 ATTN__UNROLL for (int n = 0; n < AT_ONCE; n++) {
                     const float factor = hw::shfl(scale, s - s0 + n);
                     mass += hw::shfl(own, s - s0 + n) * factor;
-                    ATTN__UNROLL for (int j = 0; j < EACH; j++) sum[j] += part[n][j] * factor;
+                    ATTN__UNROLL for (int j = 0; j < EACH; j++) sum[j] += float_of(part[n].pair[j]) * factor;
                 }
             }
         }
         const float factor = finish_row(p, r, top, mass, c == 0);
-        ATTN__UNROLL for (int j = 0; j < EACH; j++)
-            if (c + 32 * j < size)
-                store(p.out, r.b, r.h, r.i, c + 32 * j, bits_of(factor) == 0 ? 0.0f : sum[j] * factor);
+        ATTN__UNROLL for (int j = 0; j < EACH; j++) sum[j] = bits_of(factor) == 0 ? 0.0f : sum[j] * factor;
+        if (c < size) store_in_row(p.out, place(p.out, r.b, r.h, r.i, c), sum);
         c += 32 * EACH;
     } while (hw::any(c < size));
 }
@@ -6832,6 +6957,22 @@ template <int... Sizes> constexpr int largest_of(head_sizes<Sizes...>)
     ((largest = Sizes > largest ? Sizes : largest), ...);
     return largest;
 }
+/* Head size 32 has kernels for plain calls of many rows alone, if there is 64, and 96, if there is 128. A decode waits
+   for memory, and tiles of 96 columns take as much shared memory as those of 128; other calls are few. */
+template <int... Sizes> constexpr bool has_size(int size, head_sizes<Sizes...>) { return ((Sizes == size) || ...); }
+template <int D> constexpr int mma_whole = D == 32 && has_size(64, mma_head_sizes())    ? 64
+                                           : D == 96 && has_size(128, mma_head_sizes()) ? 128 : D;
+template <int D> constexpr bool mma_is_whole = mma_whole<D> == D;
+/* f(the D of kernels of 16 bits), whole: for any call */
+template <class F> bool with_16_bit_size(int64_t size, bool whole, F f)
+{
+    return with_head_size(size, mma_head_sizes(), [&](auto d) {
+        constexpr int D = decltype(d)::value;
+        if constexpr (mma_is_whole<D>) f(d);
+        else if (whole) f(head_size<mma_whole<D>>());
+        else f(d);
+    });
+}
 /* The same for the D of f32, of which a row has half as many numbers: there are kernels for 64 and 128 of them, those
    with Extra alone. */
 template <class F> bool with_f32_size(int64_t, head_sizes<>, F) { return false; }
@@ -6861,20 +7002,48 @@ inline bool has_aligned_keys(const params &p, const attn__array &a)
     return has_aligned_rows(a, p.page ? p.pool : p.batch, p.heads_kv, p.page ? p.page : p.keys);
 }
 
+/* Queries of an entry; of packed ones, which the host does not know, the mean */
+inline int64_t queries_of_entry(const params &p)
+{
+    return p.packed_queries && p.batch ? (p.queries + p.batch - 1) / p.batch : p.queries;
+}
+/* The heads of a group, in a tile of `rows` rows, if they fit there. Tiles of packed queries begin with a query. */
+inline int32_t heads_in_tile(const params &p, int rows)
+{
+    const int32_t pack = queries_of_entry(p) < rows ? (int32_t)(p.heads / p.heads_kv) : 1;
+    return p.packed_queries && MMA_DECODE_ROWS % pack != 0 ? 1 : pack;
+}
+/* Are its rows those of a decode, which are one tile? */
+inline bool has_few_rows(const params &p)
+{
+    return is_16_bit(p.q) && p.heads > 0 &&
+           queries_of_entry(p) * heads_in_tile(p, MMA_DECODE_ROWS + 1) <= MMA_DECODE_ROWS;
+}
+
 inline int64_t larger_head(const params &p) { return p.size_v > p.size_q ? p.size_v : p.size_q; }
-/* Are k and v codes of 8 bits that the decode of stage 2 reads as they are? Of others numbers are made first, in the
-   workspace (without_codes). */
-inline bool reads_codes(const params &p)
+inline bool has_codes(const params &p) { return p.k.type == ATTN_I8 || p.v.type == ATTN_I8; }
+/* Codes of 8 bits that stage 2 can copy, 16 at a time */
+inline bool has_pieces(const params &p, const attn__array &a, int64_t columns)
+{
+    return a.type == ATTN_I8 && columns % 16 == 0 && has_aligned_keys(p, a);
+}
+/* Can it make numbers of what k and v have of them tile by tile? */
+inline bool tiles_take_codes(const params &p)
 {
     const auto fit = [&](const attn__array &a, int64_t columns) {
-        return a.type == ATTN_I8 && columns % 16 == 0 && has_aligned_keys(p, a);
+        return a.type != ATTN_I8 || has_pieces(p, a, columns);
     };
+    return has_codes(p) && is_16_bit(p.q) && !p.is_backward && !wants_pairs(p) && fit(p.k, p.size_q) &&
+           fit(p.v, p.size_v);
+}
+/* Are both codes that its decode reads as they are? */
+inline bool reads_codes(const params &p)
+{
     bool whole_groups = false;
-    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) { whole_groups = decltype(d)::value % 32 == 0; });
+    with_16_bit_size(larger_head(p), true, [&](auto d) { whole_groups = decltype(d)::value % 32 == 0; });
     return is_16_bit(p.q) && whole_groups && !p.is_backward && !has_extra(p) && !has_starts(p) && !wants_pairs(p) &&
-           p.heads_kv > 0 &&
-           p.queries * (p.heads / p.heads_kv) <= MMA_CODE_ROWS && fit(p.k, p.size_q) &&
-           (!p.v.rank || fit(p.v, p.size_v));
+           p.heads_kv > 0 && p.queries * (p.heads / p.heads_kv) <= MMA_CODE_ROWS &&
+           has_pieces(p, p.k, p.size_q) && (!p.v.rank || has_pieces(p, p.v, p.size_v));
 }
 
 /* May a result be written two columns at a time, in type `type` or float? */
@@ -6905,7 +7074,7 @@ inline const char *fast_covers(const params &p, int stage)
     ATTN__WANT(p.batch * p.heads * ((p.keys + p.queries) / 64 + 2) <= INT32_MAX - ATTN_CUDA_MAX_BLOCKS,
                "more than 2^31 tiles of rows");
     ATTN__WANT((p.k.type != ATTN_I8 && p.v.type != ATTN_I8) || reads_codes(p),
-               "one of k and v has 8 bits, and they lie in pages");
+               "k or v has 8 bits, in rows that are not of whole 16 bytes, and they lie in pages");
     ATTN__WANT(p.size_q % 8 == 0 && p.size_v % 8 == 0, "a head size is no multiple of 8");
     ATTN__WANT(has_aligned_rows(p.q, p.batch, p.heads, p.queries) &&
                has_aligned_keys(p, p.k) && (!p.v.rank || has_aligned_keys(p, p.v)),
@@ -6926,6 +7095,12 @@ static const char *fast_covers_backward(const params &p)
                "dq, dk, dv are not in rows of the type of q or f32");
     return NULL;
 }
+/* Does a call need nothing but the kernels of plain tiles? Those of gradients find all of them. */
+inline bool is_plain_call(const params &p)
+{
+    const bool finds_all = !p.is_backward || (p.dq.rank && (p.dk.rank || p.dv.rank));
+    return finds_all && !has_extra(p) && !has_few_rows(p) && p.k.type != ATTN_I8;
+}
 /* f(its type) for a call of 16 bits; f(its type, the D of its kernels) for any, false where there are none. fast_covers
    refuses types that were left out. */
 template <class F> int with_type(int32_t its_type, F f)
@@ -6940,18 +7115,19 @@ template <class F> void each_type(F f)
     if constexpr (ATTN_CUDA_BF16) f(hw::bf16());
     if constexpr (ATTN_CUDA_F16) f(hw::f16());
 }
-template <class F> bool with_shape(const params &p, F f)
+/* whole: kernels for any call; else those that this one needs. */
+template <class F> bool with_shape(const params &p, F f, bool whole = false)
 {
     if (p.q.type == ATTN_F32)
         return with_f32_size(larger_head(p), mma_head_sizes(), [&](auto d) { f(hw::f32(), d); });
-    return with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+    return with_16_bit_size(larger_head(p), whole || !is_plain_call(p), [&](auto d) {
         with_type(p.q.type, [&](auto type) { f(type, d); return 0; });
     });
 }
-template <class F> cudaError_t with_kernels(const params &p, F f)
+template <class F> cudaError_t with_kernels(const params &p, F f, bool whole = false)
 {
     int error = 0;
-    with_shape(p, [&](auto type, auto d) { error = f(type, d); });
+    with_shape(p, [&](auto type, auto d) { error = f(type, d); }, whole);
     return (cudaError_t)error;
 }
 /* A call of type T as its kernels see it (see halves_each) */
@@ -7030,27 +7206,20 @@ static const char *mma_covers(const params &p, const device &d, bool backward)
     return NULL;
 }
 
-/* Queries of an entry; of packed ones, which the host does not know, the mean */
-inline int64_t queries_of_entry(const params &p)
-{
-    return p.packed_queries ? (p.queries + p.batch - 1) / p.batch : p.queries;
-}
-
 /* into a multiprocessor: it has 1 KB more than a block may have, and reserves 1 KB for each block */
 inline bool fits_twice(int shared_bytes, const device &dev)
 {
     return 2 * (shared_bytes + 1024) <= dev.shared_bytes + 1024;
 }
 
-/* Tiles of so many rows, or those of a decode. Returns how many there are, for each of which a block is. */
-inline int64_t lay_rows(mma_work &m, const params &p, int rows)
+/* Tiles of so many rows, or those of a decode, if it may be one. Returns how many there are, for each of which a block
+   is. */
+inline int64_t lay_rows(mma_work &m, const params &p, int rows, bool may_decode)
 {
     const int64_t queries = queries_of_entry(p);
-    m.pack = queries < rows ? (int32_t)(p.heads / p.heads_kv) : 1;
-    if (p.packed_queries && MMA_DECODE_ROWS % m.pack != 0) m.pack = 1;     /* tiles begin with a query */
+    m.pack = heads_in_tile(p, rows);
     m.groups = p.heads / m.pack;
-    const bool few = is_16_bit(p.q) && queries * m.pack <= MMA_DECODE_ROWS;
-    m.rows = few || p.k.type == ATTN_I8 ? MMA_DECODE_ROWS : rows;
+    m.rows = (may_decode && has_few_rows(p)) || p.k.type == ATTN_I8 ? MMA_DECODE_ROWS : rows;
     m.tiles = (queries * m.pack + m.rows - 1) / m.rows;
     return p.batch * m.groups * m.tiles;
 }
@@ -7069,10 +7238,11 @@ template <int D> mma_work mma_plan(const params &p, const device &dev)
     const int64_t most_blocks = 2 * (int64_t)dev.processors;
     const int64_t most_parts = (p.packed_keys ? p.keys / p.batch : p.keys) / 256;
     mma_work m;
-    int64_t blocks = lay_rows(m, p, plain ? large::rows : mma_tile_shape<D, true>::rows);
+    const bool may_decode = mma_decode_makes<D> || !are_for_tiles(p);
+    int64_t blocks = lay_rows(m, p, plain ? large::rows : mma_tile_shape<D, true>::rows, may_decode);
     if (plain && large::rows != small::rows &&
         (D > most_large_tiles(dev) || blocks < most_blocks || !fits_twice(large::shared_bytes, dev)))
-        blocks = lay_rows(m, p, small::rows);
+        blocks = lay_rows(m, p, small::rows, may_decode);
     m.packed = packed_tiles();
     if (p.packed_queries) m.tiles = most_packed_tiles(p, m.rows / m.pack, false);
     int64_t parts = most_blocks / blocks;
@@ -7118,7 +7288,7 @@ static int64_t mma_forward_workspace(const params &p, const device &dev, bool sm
         if (smaller ? parts > 1 : m.splits > 1)
             bytes = (smaller ? most : rows * m.splits) * (columns + 2) * (int64_t)sizeof(float) +
                     (smaller ? most_counts : counts_of<D>(p, m)) * (int64_t)sizeof(int);
-    });
+    }, smaller);
     if (p.packed_queries) bytes += table_bytes(p, 1, false);
     return bytes;
 }
@@ -7144,12 +7314,13 @@ template <class T, int D, bool Extra>
 int mma_forward_launch(const mma_work &m, const device &dev, int grid, const queue &stream)
 {
     const bool in_groups = m.p.k_scale.stride[3] || (m.p.v.rank && m.p.v_scale.stride[3]);
-    if constexpr (!Extra && D % 32 == 0 && !T::is_f32) {
+    constexpr bool decodes = !T::is_f32 && mma_is_whole<D>;     /* f32 has one kernel, whatever the rows */
+    if constexpr (!Extra && D % 32 == 0 && decodes) {
         if (m.p.k.type == ATTN_I8)
             return in_groups ? mma_decode_launch<T, D, Extra, CODES_IN_GROUPS>(m, dev, grid, stream)
                              : mma_decode_launch<T, D, Extra, CODES>(m, dev, grid, stream);
     }
-    if constexpr (!T::is_f32)                           /* which has one kernel, whatever the rows */
+    if constexpr (decodes)
         if (m.rows == MMA_DECODE_ROWS) return mma_decode_launch<T, D, Extra, NUMBERS>(m, dev, grid, stream);
     typedef mma_tile_shape<D, Extra> large;
     typedef mma_small_shape<D, Extra> small;
@@ -7174,9 +7345,9 @@ template <class T, int D> int mma_forward_as(const params &p, const device &dev,
         m.counts = (int *)(void *)(m.tops + 2 * rows * m.splits);
         if (!error) error = clear_bytes(m.counts, (size_t)counts * sizeof(int), stream);
     }
-    if (!error)
-        error = has_extra(p) ? mma_forward_launch<T, D, true>(m, dev, grid, stream)
-                             : mma_forward_launch<T, D, T::is_f32>(m, dev, grid, stream);
+    if (!error && !has_extra(p)) error = mma_forward_launch<T, D, T::is_f32>(m, dev, grid, stream);
+    else if constexpr (mma_is_whole<D>)
+        if (!error) error = mma_forward_launch<T, D, true>(m, dev, grid, stream);
     m.p = p;
     if (!error && m.splits > 1 && !m.counts)
         error = run(merge_splits, m.packed.count ? m.groups * m.tiles * m.rows : rows, stream, m);
@@ -7227,8 +7398,9 @@ static cudaError_t forward_with_pairs(const params &p, forward_fn *rows, const d
         typedef decltype(type) T;
         constexpr int D = decltype(d)::value;
         if constexpr (T::is_f32) return (int)cudaErrorInvalidValue;     /* no stage but the first covers it */
-        else return mma_weights_run<T, D>(p, dev, stream);
-    });
+        else if constexpr (mma_is_whole<D>) return mma_weights_run<T, D>(p, dev, stream);
+        else return (int)cudaErrorInvalidValue;
+    }, true);
 }
 static cudaError_t mma_forward(const params &p, const device &dev, const queue &stream)
 {
@@ -7366,7 +7538,7 @@ static int64_t mma_workspace(const params &p, const device &dev, bool backward, 
         if (once && bytes < dq_bytes(p, shape::rows, D)) bytes = dq_bytes(p, shape::rows, D);
         if (bytes < pair_sums_bytes(p)) bytes = pair_sums_bytes(p);
         bytes += grad_layout(p, shape::rows, shape::rows, shape::queries, once, NULL, NULL);
-    });
+    }, smaller);
     return bytes;
 }
 
@@ -7397,7 +7569,7 @@ static int find_pair_sums(const params &p, const grad_work &g, int reach_rows, c
             m.reach_rows = reach_rows;
             m.sums = (float *)g.p.workspace;
             if (!m.to.rank) continue;
-            if constexpr (ATTN_CUDA_GRADIENTS)
+            if constexpr (ATTN_CUDA_GRADIENTS && mma_is_whole<decltype(d)::value>)
                 error = launch(mma_grad_pairs<decltype(type), decltype(d)::value>, blocks_for(pair_tasks(m)),
                                shape::threads, shape::shared_pairs, stream, m);
             if (!error && m.parts > 1) error = (int)run(sum_pairs, pair_elements(m), stream, m);
@@ -7472,8 +7644,8 @@ static cudaError_t mma_backward(const params &p, const device &dev, const queue 
         /* where there is a kernel of all sums, the one with options finds some of them alone, too */
         const bool whole = !all || (p.dq.rank && (p.dk.rank || p.dv.rank)), plain = whole && !has_extra(p);
         if constexpr (ATTN_CUDA_GRADIENTS)
-            return plain ? mma_backward_as<T, D, T::is_f32, all>(p, dev, stream)
-                         : mma_backward_as<T, D, true, all>(p, dev, stream);
+            if (plain) return mma_backward_as<T, D, T::is_f32, all>(p, dev, stream);
+        if constexpr (ATTN_CUDA_GRADIENTS && mma_is_whole<D>) return mma_backward_as<T, D, true, all>(p, dev, stream);
         return (int)cudaErrorInvalidValue;
     });
 }
@@ -7689,11 +7861,13 @@ ATTN__DEVICE void store_four(const multiply_work &m, const multiply_tile &t, int
     uint32_t w[4], halves[4];
     ATTN__LOOP for (int i = 0; again && i < count; i++)
         if (!is_finite(sum[i])) sum[i] = sum_of_terms(m, t.x, t.y, r, c + i, 0, 1);
+    ATTN__UNROLL for (int i = 0; i < 4; i++)
+        if (i < count) sum[i] = quiet(result_of_sum(m, t.x, t.y, r, c + i, sum[i]));
     if (count < 4 || !m.wide) {
-        ATTN__LOOP for (int i = 0; i < count; i++) store_product(m, t.x, t.y, r, c + i, sum[i]);
+        ATTN__LOOP for (int i = 0; i < count; i++) store(m.out, t.x, t.y, r, c + i, sum[i]);
         return;
     }
-    ATTN__UNROLL for (int i = 0; i < 4; i++) w[i] = bits_of(quiet(result_of_sum(m, t.x, t.y, r, c + i, sum[i])));
+    ATTN__UNROLL for (int i = 0; i < 4; i++) w[i] = bits_of(sum[i]);
     const int64_t at = place(m.out, t.x, t.y, r, c);
     if (m.out.type == ATTN_F32) return hw::store_global((float *)m.out.data + at, w);
     ATTN__UNROLL for (int i = 0; i < 4; i++) halves[i] = narrowed(m.out.type, float_of(w[i]));
@@ -7709,10 +7883,13 @@ ATTN__DEVICE void store_sums(const multiply_work &m, const multiply_tile &t, con
     constexpr int line = Shape::line, fours = Shape::side / 4, size = 16 * line;
     constexpr int threads = Shape::cuts > 1 ? Shape::threads : 32;      /* that store what lies in one room */
     float *const own = rooms + hw::warp() * size, *const from = Shape::cuts > 1 ? rooms : own;
-    ATTN__UNROLL for (int i = 0; i < Shape::side / 16; i++) {
-        ATTN__UNROLL for (int j = 0; j < Shape::side / 8; j++)
-            ATTN__UNROLL for (int x = 0; x < 4; x++)
-                own[(hw::lane() / 4 + x / 2 * 8) * line + 8 * j + hw::lane() % 4 * 2 + x % 2] = sum.of[i][j][x];
+    ATTN__LOOP for (int i = 0; i < Shape::side / 16; i++) {         /* one text for all rows: it is long */
+        ATTN__UNROLL for (int n = 0; n < Shape::side / 16; n++) {
+            if (n != i) continue;
+            ATTN__UNROLL for (int j = 0; j < Shape::side / 8; j++)
+                ATTN__UNROLL for (int x = 0; x < 4; x++)
+                    own[(hw::lane() / 4 + x / 2 * 8) * line + 8 * j + hw::lane() % 4 * 2 + x % 2] = sum.of[n][j][x];
+        }
         sync_tile<threads>();
         ATTN__LOOP for (int n = tile_thread<threads>(); n < 16 * fours; n += threads) {
             float *const four = from + n / fours * line + n % fours * 4;
@@ -8395,21 +8572,17 @@ template <class T, class Shape> ATTN__DEVICE void hopper_look(const hopper_work 
 }
 
 /* A warp's 16 rows of factor * d by TMA, which reads them from shared memory, `from` (of a tile of Rows rows), while
-   the next task runs; along, across: where they begin on the map's second and third axis. False where a number is not
-   finite: store_rows knows what to do. */
+   the next task runs; along, across: where they begin on the map's second and third axis */
 template <class T, int D, int Rows>
-ATTN__DEVICE bool store_tile(const params &p, const hw::tensor_map &map, unsigned char *from, const float (&d)[D / 2],
+ATTN__DEVICE void store_tile(const params &p, const hw::tensor_map &map, unsigned char *from, const float (&d)[D / 2],
                              const tile_row (&rows)[2], const float (&factor)[2], int along, int across)
 {
     const int l = hw::lane();
-    bool plain = true;
-    ATTN__UNROLL for (int e = 0; e < 2; e++)
-        plain = plain && (!is_inside(rows[e]) || is_plain_row(d, e, factor[e]));
-    if (hw::any(!plain)) return false;
+    const auto of = [&](int j, int e) { return bits_of(factor[e]) == 0 ? 0.0f : hw::mul(d[j], factor[e]); };
     ATTN__UNROLL for (int k = 0; k < D / 16; k++) {
         uint32_t a[4];
         ATTN__UNROLL for (int i = 0; i < 4; i++)
-            a[i] = hw::pack<T>(d[8 * k + 2 * i] * factor[i % 2], d[8 * k + 2 * i + 1] * factor[i % 2]);
+            a[i] = pack_result<T>(of(8 * k + 2 * i, i % 2), of(8 * k + 2 * i + 1, i % 2));
         hw::stmatrix(hw::shared_address(from) + chunk_of(l % 16, 2 * k + l / 16, Rows), a);
     }
     hw::fence_async();
@@ -8419,7 +8592,6 @@ ATTN__DEVICE bool store_tile(const params &p, const hw::tensor_map &map, unsigne
             hw::tma_store(&map, from + c * Rows * 128, c * 64, along, across, (int)row_batch(p, rows[0].b));
         hw::tma_store_commit();
     }
-    return true;
 }
 
 /* The slot of Q that a task's results went through is free when TMA has read them: asked by the thread that started
@@ -8685,10 +8857,11 @@ ATTN__DEVICE void hopper_store(const hopper_work &m, unsigned char *places, cons
 {
     const int packed = m.order.packed, query = i >> packed;
     if (!m.p.out.rank) return;
-    if (Shape::q_slots < 2 || !m.by_tma || has_others(m.p, r.rows) ||
-        !store_tile<T, Shape::v, Shape::rows>(m.p, m.out, places, r.out, r.rows, r.factor, packed ? h : query,
-                                              packed ? query : h))
+    if (Shape::q_slots < 2 || !m.by_tma || has_others(m.p, r.rows))
         store_rows<T, Shape::v, false>(m.p.out, r.out, r.rows, m.p.queries, m.p.size_v, r.factor, false);
+    else
+        store_tile<T, Shape::v, Shape::rows>(m.p, m.out, places, r.out, r.rows, r.factor, packed ? h : query,
+                                             packed ? query : h);
 }
 
 /* The weights as left operands. */
@@ -9975,14 +10148,15 @@ template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
 {
     typedef grad_shape<D, Extra> shape;
     constexpr int keys = mma_keys<D, Extra>, warps = mma_decode_warps<D>, groups = CODES_IN_GROUPS;
+    constexpr bool whole = mma_is_whole<D>;
     f((const void *)mma_forward_kernel<T, D, Extra, keys, 1, NUMBERS, mma_tile_shape<D, Extra>::row_blocks>);
     f((const void *)mma_forward_kernel<T, D, Extra, keys, 1, NUMBERS, mma_small_shape<D, Extra>::row_blocks>);
-    f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D>, warps, NUMBERS, 1>);
-    if constexpr (!Extra && D % 32 == 0) {
+    if constexpr (whole) f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D>, warps, NUMBERS, 1>);
+    if constexpr (whole && !Extra && D % 32 == 0) {
         f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D, CODES>, warps, CODES, 1>);
         f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D, groups>, warps, groups, 1>);
     }
-    if constexpr (!Extra) f((const void *)mma_weights<T, D>);
+    if constexpr (whole && !Extra) f((const void *)mma_weights<T, D>);
     if constexpr (ATTN_CUDA_GRADIENTS && !mma_has_all<T, D>) {
         f((const void *)mma_grad_queries<T, D, Extra>);
         f((const void *)mma_grad_keys<T, D, Extra, shape::of_keys>);
@@ -10011,7 +10185,7 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
 {
     each_type([&](auto type) {
         each_mma_kernel_as<decltype(type), D, false>(f);
-        each_mma_kernel_as<decltype(type), D, true>(f);
+        if constexpr (mma_is_whole<D>) each_mma_kernel_as<decltype(type), D, true>(f);
     });
     with_f32_size(D, head_sizes<D>(), [&](auto d) {
         constexpr int halves = decltype(d)::value;
@@ -10526,9 +10700,12 @@ static const stage stages[] = {
     {"stage 3, wgmma", hopper_covers, hopper_workspace, hopper_forward, hopper_backward}};
 static int stage_count() { return ATTN_CUDA_SIMPLE ? 1 : (int)(sizeof stages / sizeof *stages); }
 
-/* Tensor cores take no codes of 8 bits with scales: in front of what a fast stage needs, k and v become numbers of the
-   type of q in the workspace, and no longer lie in pages. Returns the bytes for them. (A decode of stage 2 takes
-   codes: reads_codes.) */
+/* How a fast stage is to have codes of 8 bits. The decode of stage 2 reads them (reads_codes); else its kernels with
+   Extra make numbers of tiles (tiles_take_codes); where they cannot, and in stage 3, k and v become numbers of the type
+   of q in front of what the stage needs of the workspace, and no longer lie in pages. Stage 3 with numbers multiplies
+   more than twice as fast, but reads and writes five bytes for one: of 256 rows of a head on, that is the lesser time
+   (computed, not measured). Stage 2 would gain by numbers, too, of some 600 rows on, but has no memory for them. */
+enum { MOST_ROWS_OF_CODES = 256 };
 static int64_t become_halves(const params &p, attn__array &a, attn__array &scale, int64_t columns, char *at)
 {
     if (a.type != ATTN_I8 || !is_16_bit(p.q) || p.is_backward) return 0;
@@ -10537,23 +10714,52 @@ static int64_t become_halves(const params &p, attn__array &a, attn__array &scale
     scale = attn__array();
     return (batch_of_keys(p) * p.heads_kv * p.keys * columns * 2 + 255) / 256 * 256;
 }
-static bool has_codes(const params &p) { return p.k.type == ATTN_I8 || p.v.type == ATTN_I8; }
-static int64_t without_codes(params &p, char *at)       /* at: NULL where there is no workspace yet */
+/* k and v become numbers. Returns the bytes for them; at: NULL where there is no workspace yet. */
+static int64_t make_halves(params &p, char *at)
 {
-    const bool both = p.k.type == ATTN_I8 && (!p.v.rank || p.v.type == ATTN_I8);
-    if (reads_codes(p) || (p.page && !(both && p.pool))) return 0;
     const int64_t of_k = become_halves(p, p.k, p.k_scale, p.size_k, at);
     const int64_t bytes = of_k + become_halves(p, p.v, p.v_scale, p.size_v, at ? at + of_k : NULL);
     if (bytes) p.page = p.pool = 0, p.page_table = attn__array();
     return bytes;
 }
+inline bool has_few_rows_of_codes(const params &p)
+{
+    return p.heads > 0 && queries_of_entry(p) * (p.heads / p.heads_kv) < MOST_ROWS_OF_CODES;
+}
+/* Can numbers be made first? Of both in pages, or none. */
+inline bool can_be_numbers(const params &p)
+{
+    return !p.page || (p.pool && p.k.type == ATTN_I8 && (!p.v.rank || p.v.type == ATTN_I8));
+}
+/* Makes p what stage s is given. Returns the bytes for numbers. */
+static int64_t hand_over_codes(params &p, const stage &s, const device &d, char *at)
+{
+    if (!has_codes(p) || reads_codes(p)) return 0;
+    if (tiles_take_codes(p)) {
+        params tiles = p;
+        for (attn__array *const a : {&tiles.k, &tiles.v})
+            if (a->type == ATTN_I8) a->type = CODES_FOR_TILES;
+        if (s.forward == mma_forward || !can_be_numbers(p) ||
+            (has_few_rows_of_codes(p) && !mma_covers(tiles, d, false))) {       /* which stage 3 does not take */
+            p = tiles;
+            return 0;
+        }
+    }
+    return can_be_numbers(p) ? make_halves(p, at) : 0;
+}
+/* NULL, or why it cannot */
+static const char *covers(const stage &s, const params &p, const device &d, bool backward)
+{
+    if (!has_codes(p)) return s.covers(p, d, backward);
+    params own = p;
+    hand_over_codes(own, s, d, NULL);
+    return s.covers(own, d, backward);
+}
 
 static const stage &stage_for(const params &p, const device &d, bool backward)
 {
     int i = stage_count() - 1;
-    params numbers;
-    if (has_codes(p)) numbers = p, without_codes(numbers, NULL);
-    while (i > 0 && stages[i].covers(has_codes(p) ? numbers : p, d, backward)) i--;
+    while (i > 0 && covers(stages[i], p, d, backward)) i--;
     return stages[i];
 }
 } /* namespace attn__gpu */
@@ -10975,8 +11181,14 @@ struct device_call {
     {
         tiled_params own = p;
         int64_t bytes = lay_out(own, NULL);
-        if (is_fast()) bytes += without_codes(own, NULL);
+        const tiled_params with_codes = own;
+        if (is_fast()) bytes += hand_over_codes(own, *runs, dev, NULL);
         int64_t of_stage = runs->workspace(own, dev, backward, smaller);
+        if (smaller && are_for_tiles(own) && dev.compiled >= 90 && can_be_numbers(p) && !has_few_rows_of_codes(p)) {
+            params numbers = with_codes;                        /* with fewer keys it is stage 3's */
+            const int64_t first = make_halves(numbers, NULL) + hopper_workspace(numbers, dev, backward, true);
+            of_stage = of_stage > first ? of_stage : first;
+        }
         const bool takes_starts = backward ? mma_sweeps_once(own) : mma_has_starts(own);
         if (smaller && has_starts(p) && !takes_starts) {        /* with fewer rows it is stage 1's */
             const int64_t of_tiles = tiled_workspace(own, dev, backward, true);
@@ -10990,7 +11202,9 @@ struct device_call {
         if (!has_codes(p)) return cudaSuccess;
         unpacking of_k = {p, p.k, p.k_scale, p.k, p.size_k}, of_v = {p, p.v, p.v_scale, p.v, p.size_v};
         const int64_t rows = batch_of_keys(p) * p.heads_kv * p.keys;
-        p.workspace = (char *)p.workspace + without_codes(p, (char *)p.workspace);
+        const int64_t bytes = hand_over_codes(p, *runs, dev, (char *)p.workspace);
+        if (!bytes) return cudaSuccess;
+        p.workspace = (char *)p.workspace + bytes;
         of_k.to = p.k;
         of_v.to = p.v;
         if (of_k.to.type != of_k.from.type) ATTN__CUDA_TRY(attn__gpu::run(unpack, rows, stream, of_k));
@@ -11073,8 +11287,7 @@ extern "C" const char *attn__cuda_stage(const attn__call *c, int n, const char *
     attn__gpu::device_call call(c);
     const attn__gpu::stage *s = call.runs + n;
     if (s >= attn__gpu::stages + attn__gpu::stage_count()) return NULL;
-    attn__gpu::without_codes(call.p, NULL);
-    *why = s->covers(call.p, call.dev, call.backward);
+    *why = attn__gpu::covers(*s, call.p, call.dev, call.backward);
     if (!call.backward || *why) return s->name;
     if (s->backward == attn__gpu::hopper_backward)
         return "stage 3, wgmma, gradients in one sweep";

@@ -227,6 +227,8 @@ int main(int argc, char **argv) {
     const double prefilled = 4.0 * SIZE * TEXTS * KV * GROUP * 512 * (KEYS - 256);
     row("prefill of 512, pages of 16", prefill(0), prefill(16), prefilled, false);
     row("prefill of 512, pages of 128", prefill(0), prefill(128), prefilled, false);
+    row("prefill of 32, int8", prefill(0, 32), prefill(0, 32, true), prefilled / 16, false);
+    row("prefill of 512, int8", prefill(0), prefill(0, 512, true), prefilled, false);
     for (int backward = 0; backward < 2; backward++) {
         const char *const pass = backward ? "backward" : "forward";
         const double per_pair = backward ? 10.0 * SIZE : 4.0 * SIZE;

@@ -1098,6 +1098,10 @@ inline uint32_t multiply_high(uint32_t a, uint32_t b) { return (uint32_t)((uint6
 inline uint32_t larger_halves(uint32_t a, uint32_t b) {
     return std::max(a >> 16, b >> 16) << 16 | std::max(a & 0xffff, b & 0xffff);
 }
+inline uint32_t smaller_halves(uint32_t a, uint32_t b) {
+    const auto half = [](uint32_t x) { return (int16_t)x; };
+    return (uint32_t)std::min(half(a >> 16), half(b >> 16)) << 16 | (uint16_t)std::min(half(a), half(b));
+}
 inline float from_f16(uint16_t h) { return attn_emu::from_f16(h); }
 inline float from_bf16(uint16_t h) { return attn_emu::from_bf16(h); }
 inline uint16_t to_f16(float f) { return attn_emu::to_f16(f); }

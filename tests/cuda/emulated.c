@@ -962,11 +962,12 @@ static void fast_read_codes(void) {
         static const int queries[] = {2, 70, 1};
         const int type = n % 2 ? ATTN_F16 : ATTN_BF16, dim = n % 8 == 7 ? 40 : n % 8 > 4 ? 128 : 64;
         const int alone = n % 12 == 9; /* heads: 64 rows are the most that are read so, and stage 3's fewest */
-        const int rows = alone ? 64 : n % 6 == 3 ? 31 : queries[n % 3];
-        const int reads = rows < 70 && dim != 40 && n % 6 != 5;
-        const int arch_now = !alone && (rows == 70 || n % 5) ? 80 : 90;
+        const int many = n == 16;      /* rows, so that stage 3 has them, in numbers that are made first */
+        const int rows = alone ? 64 : many ? 130 : n % 6 == 3 ? 31 : queries[n % 3];
+        const int reads = rows < 70 && dim != 40 && n % 6 != 5, in_tiles = !reads && dim != 40 && !many;
+        const int arch_now = alone || many || n % 5 == 0 ? 90 : 80;
         const int64_t page = n % 4 ? test_int(1, 80) : test_int(1, 700), pages = n % 4 ? test_int(1, 9) : 1;
-        attn_desc d = make_desc(pages, 4, alone ? 4 : 2, rows, page, dim, 64), same;
+        attn_desc d = make_desc(pages, 4, alone ? 4 : 2, rows, page, dim, 64), same, plain;
         attn_view floats_k, floats_v;
         size_t bytes = 0, of_numbers = 0;
         d.q = make_filled(LAYOUT_PACKED, 1, 4, 1, 4, rows, dim);
@@ -984,6 +985,9 @@ static void fast_read_codes(void) {
         as_codes(&d.v, &d.v_scale, n % 5 < 3, n % 3 ? ATTN_F16 : ATTN_F32, &floats_v);
         d.k = side_by_side(&d.k), d.v = side_by_side(&d.v);
         same.k = narrow(&floats_k, type), same.v = narrow(&floats_v, type);
+        plain = same;
+        if (in_tiles) same.alibi = make_view(ATTN_F32, LAYOUT_PACKED, 1, 4, 0, 0, 0);
+        for (int h = 0; in_tiles && h < 4; h++) put_at(&same.alibi, 0, 0, 0, h, 0); /* in the kernel that makes them */
         on_device();
         fake_set_arch(arch_now);
         if (fake_arch() < 80) { /* a device that is older */
@@ -993,10 +997,13 @@ static void fast_read_codes(void) {
         const char *why = "on the device, stage 2, mma.sync";
         if (fake_arch() == 90) why = "stage 3, wgmma: few queries"; /* of numbers that are made first */
         if (fake_arch() == 90 && reads) why = "stage 3, wgmma: keys and values of 8 bits are read as they are";
+        if (fake_arch() == 90 && in_tiles) why = "stage 3, wgmma: keys or values of 8 bits become numbers tile by tile";
+        if (fake_arch() == 90 && many) why = "on the device, stage 3, wgmma";
         CHECKF(explained(&d, 0, why), "case %d", n);
         CHECK_STATUS(attn_workspace_size(&d, &bytes, 0), ATTN_OK);
         CHECK_STATUS(attn_workspace_size(&same, &of_numbers, 0), ATTN_OK);
-        CHECKF((bytes <= of_numbers) == reads, "case %d: %d bytes, of numbers %d", n, (int)bytes, (int)of_numbers);
+        CHECKF((bytes <= of_numbers) == (reads || in_tiles), "case %d: %d bytes, of numbers %d", n, (int)bytes,
+               (int)of_numbers);
         if (run_with_workspace(&d, "codes") && run_desc(&same, "their numbers")) {
             if (!reads) check_same_results(&d, &same, "codes of k and v");
             else
@@ -1006,7 +1013,7 @@ static void fast_read_codes(void) {
         }
         check_least(&d, 0);
         if (n % 4 == 0) { /* with weights their numbers are made first, in a decode, too */
-            attn_desc of_codes = d, of_them = same;
+            attn_desc of_codes = d, of_them = plain;
             of_codes.weights = make_out(LAYOUT_PACKED, 4, 1, 4, rows, page);
             of_them.weights = make_out(LAYOUT_PACKED, 4, 1, 4, rows, page);
             on_device();
@@ -1014,15 +1021,96 @@ static void fast_read_codes(void) {
             if (run_with_workspace(&of_codes, "codes, weights") && run_desc(&of_them, "their numbers, weights"))
                 check_same_results(&of_codes, &of_them, "weights of codes");
         }
-        /* one of them in numbers, in pages: by the floats of stage 1 */
+        /* one of them in numbers; in pages, where tiles cannot take the other, by the floats of stage 1 */
         d.v = same.v, memset(&d.v_scale, 0, sizeof d.v_scale);
-        CHECKF(
-            explained(&d, 0,
-                      n % 4 ? "mma.sync: one of k and v has 8 bits, and they lie in pages" : "on the device, stage 2"),
-            "case %d with one of them", n);
+        why = "mma.sync: k or v has 8 bits, in rows that are not of whole 16 bytes, and they lie in pages";
+        CHECKF(explained(&d, 0,
+                         dim == 40 && n % 4 ? why
+                         : many             ? "on the device, stage 3"
+                                            : "on the device, stage 2"),
+               "case %d with one of them", n);
+        for (int axis = 0; dim == 40 && axis < 3; axis++) d.k.stride[axis] = d.k.stride[axis] / 40 * 48;
+        if (dim == 40) CHECKF(explained(&d, 0, why), "case %d, rows that begin at whole 16 bytes", n);
+        if (in_tiles && run_with_workspace(&d, "codes of k") && run_desc(&same, "their numbers"))
+            check_same_results(&d, &same, "codes of k alone");
         fake_set_arch(arch);
         test_release();
     }
+}
+
+static int runs_on(const attn_desc *d, const attn_grad *g, int stage) {
+    static const char *const words[] = {"on the device, stage 1", "on the device, stage 2", "on the device, stage 3"};
+    return explained(d, g, words[stage - 1]);
+}
+static attn_desc described_codes(const void *address, int queries, int keys, int size, int of, int page) {
+    const int64_t rows = page ? page : keys, batch = page ? keys / page : 8;
+    attn_desc d = {0};
+    d.q = attn_view_typed(ATTN_F16, address, 4, page ? 1 : 8, 4, queries, size);
+    d.k = attn_view_typed(of & 1 ? ATTN_I8 : ATTN_F16, address, 4, batch, 4, rows, size);
+    d.v = attn_view_typed(of & 2 ? ATTN_I8 : ATTN_F16, address, 4, batch, 4, rows, size);
+    if (of & 1) d.k_scale = attn_view_typed(ATTN_F32, address, 4, batch, 4, rows, 1);
+    if (of & 2) d.v_scale = attn_view_typed(ATTN_F16, address, 4, batch, 4, rows, 1);
+    if (page) d.page_table = attn_view_typed(ATTN_I32, address, 2, 1, keys / page, 0, 0);
+    d.out = attn_out_typed(ATTN_F16, address ? (void *)((uintptr_t)1 << 41) : NULL, 4, page ? 1 : 8, 4, queries, size);
+    return d;
+}
+/* Which stage has keys and values of 8 bits (1: k, 2: v); the arrays are only described. */
+static void fast_codes_described(void) {
+    static const char in_tiles[] = "wgmma: keys or values of 8 bits become numbers tile by tile";
+    static const char there[] = "on the device";
+    static const struct {
+        const char *name, *why;
+        int arch, queries, size, of, starts, page, stage;
+    } cases[] = {{"some rows", in_tiles, 90, 100, 64, 3, 0, 0, 2},
+                 {"many rows", there, 90, 300, 64, 3, 0, 0, 3},
+                 {"many rows, an older device", there, 80, 300, 64, 3, 0, 0, 2},
+                 {"some rows of one", in_tiles, 90, 100, 64, 1, 0, 0, 2},
+                 {"some rows with starts", in_tiles, 90, 100, 128, 3, 1, 0, 2},
+                 {"with starts, and heads that stage 2 has none for", there, 90, 100, 256, 3, 1, 0, 3},
+                 {"many rows in pages", there, 90, 300, 64, 3, 0, 16, 3},
+                 {"many rows in pages of one", in_tiles, 90, 300, 64, 1, 0, 16, 2},
+                 {"many rows in pages of the other", in_tiles, 90, 300, 64, 2, 0, 16, 2}};
+    const int arch = fake_arch();
+    const void *const address = (const void *)((uintptr_t)1 << 40);
+    attn_desc d;
+    attn_grad g = {0};
+    size_t large = 0, small = 0;
+    for (int n = 0; n < (int)(sizeof cases / sizeof *cases); n++) {
+        d = described_codes(address, cases[n].queries, 512, cases[n].size, cases[n].of, cases[n].page);
+        if (cases[n].starts) d.key_starts = attn_view_typed(ATTN_I32, address, 1, 8, 0, 0, 0);
+        if (!play(cases[n].arch)) return;
+        fake_everything(2);
+        CHECKF(runs_on(&d, 0, cases[n].stage) && explained(&d, 0, cases[n].why), "%s", cases[n].name);
+        play_as_before(arch);
+    }
+    /* With fewer keys stage 3 has it, for which numbers are made first. */
+    if (!play(90)) return;
+    fake_everything(2);
+    fake_set_processors(132);
+    for (int keys = 4096; keys >= 512; keys -= 512) {
+        d = described_codes(NULL, 300, keys, 64, 3, 0);
+        d.q.size[0] = d.k.size[0] = d.v.size[0] = d.out.size[0] = d.k_scale.size[0] = d.v_scale.size[0] = 1;
+        CHECK_STATUS(attn_workspace_size(&d, keys == 4096 ? &large : &small, 0), ATTN_OK);
+        CHECKF(small <= large, "%d bytes for %d keys, %d for 4096", (int)small, keys, (int)large);
+    }
+    fake_set_processors(0);
+    /* Nothing there: no entries, and no heads */
+    for (int of = 0; of < 4; of += 3) {
+        d = described_codes(address, 100, 512, 64, of, 0);
+        d.q.size[0] = d.k.size[0] = d.v.size[0] = d.out.size[0] = d.k_scale.size[0] = d.v_scale.size[0] = 1;
+        d.query_starts = d.key_starts = d.query_lengths = d.key_lengths =
+            attn_view_typed(ATTN_I32, address, 1, 0, 0, 0, 0);
+        CHECK_STATUS(attn_workspace_size(&d, &large, 0), ATTN_OK);
+        CHECK(explained(&d, 0, there));
+    }
+    d = described_codes(address, 8, 512, 64, 0, 0);
+    d.q.size[0] = d.k.size[0] = d.v.size[0] = d.out.size[0] = 1, d.q.size[1] = d.out.size[1] = 0;
+    d.query_starts = d.key_starts = d.query_lengths = d.key_lengths = attn_view_typed(ATTN_I32, address, 1, 2, 0, 0, 0);
+    g.d_out = d.q, g.dq = d.out;
+    g.dk = attn_out_typed(ATTN_F16, (void *)((uintptr_t)1 << 42), 4, 1, 4, 512, 64);
+    g.dv = attn_out_typed(ATTN_F16, (void *)((uintptr_t)1 << 43), 4, 1, 4, 512, 64);
+    CHECK_STATUS(attn_backward_workspace_size(&d, &g, &large, 0), ATTN_OK);
+    play_as_before(arch);
 }
 
 /* Softcap runs on stage 3, gradients of any heads too; the arrays are only described. */
@@ -1045,10 +1133,6 @@ static void fast_softcap(void) {
     }
 }
 
-static int runs_on(const attn_desc *d, const attn_grad *g, int stage) {
-    static const char *const words[] = {"on the device, stage 1", "on the device, stage 2", "on the device, stage 3"};
-    return explained(d, g, words[stage - 1]);
-}
 /* Which stage has an option, and why the stronger one has not, for each alone; the arrays are only described. */
 static void fast_options(void) {
     static const struct {
@@ -2919,6 +3003,7 @@ const test_case suite_emulated[] = {
     {"emulated.fast_fill", fast_fill},
     {"emulated.fast_codes", fast_codes},
     {"emulated.fast_read_codes", fast_read_codes},
+    {"emulated.fast_codes_described", fast_codes_described},
     {"emulated.fast_softcap", fast_softcap},
     {"emulated.fast_options", fast_options},
     {"emulated.fast_floats", fast_floats},

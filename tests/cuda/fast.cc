@@ -182,6 +182,7 @@ struct call {
     bool pair_sums = false;   /* d_bias, d_scale, d_alibi, wherever they can be */
     bool scale_alone = false; /* d_scale, but not dq, dk, dv */
     bool masked = false;      /* of entries: by a bias, and maybe a mask */
+    int codes_of = 0;         /* for take_codes. 1: k, 2: v */
 };
 static void integers(attn__array &a, shared_vector<int32_t> &v, int64_t b, int64_t i) {
     a.data = v.data(), a.rank = i > 1 ? 2 : 1, a.type = ATTN_I32;
@@ -583,10 +584,11 @@ static attn__array broadcast(tensor &t, int type, const int64_t (&size)[4]) {
 }
 static void make_pair_sums(call &c, const stage &s) {
     params &p = c.p;
-    if ((c.infinite & 16) || !chance(c.pair_sums ? 100 : 40)) return;
+    const bool wanted = !(c.infinite & 16) && chance(c.pair_sums ? 100 : 40);
     const int percent = c.pair_sums ? 95 : 70;
-    const bool runs = !s.covers(p, c.dev, false); /* as a forward, for stats */
+    const bool runs = wanted && !s.covers(p, c.dev, false); /* as a forward, for stats */
     p.is_backward = 1;
+    if (!wanted) return;
     if (p.bias.rank && chance(percent)) {
         const int64_t all[4] = {p.batch, p.heads, p.queries, p.keys};
         for (int axis = 0; axis < 4; axis++) p.bias_size[axis] = chance(40) ? 1 : all[axis];
@@ -719,10 +721,10 @@ static void check_workspace(const call &c, size_t workspace) {
 static void set_all(tensor &t, double x) {
     for_all(t, [&](int64_t b, int64_t h, int64_t i, int64_t y) { write_element(t, place(t.a, b, h, i, y), x); });
 }
-/* of the kernel for heads of that size */
+/* of the kernels for heads of that size, in any call */
 static int stage_2_columns(int64_t head_size) {
     int columns = 0;
-    with_head_size(head_size, mma_head_sizes(), [&](auto d) { columns = decltype(d)::value; });
+    with_16_bit_size(head_size, true, [&](auto d) { columns = decltype(d)::value; });
     return columns;
 }
 /* Blocks that are alive at once where some count on others, in different timings */
@@ -822,7 +824,7 @@ template <void (*test)(call &, const stage &)> static void in_large_tiles(call &
     c.dev.processors = 1;
     fake_forget();
     test(c, s);
-    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+    with_shape(p, [&](auto, auto d) {
         if (test != forward || decltype(d)::value != 128 || has_extra(p) || p.queries * group <= 16) return;
         const bool large = tiles >= 2 && c.dev.compiled < 90;
         const size_t want =
@@ -837,7 +839,7 @@ template <int Kind> static void decode_as(call &c, const stage &s) {
     params &p = c.p;
     size_t of_decode = 0;
     bool merges = true; /* else keys that are cut take a second launch */
-    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+    with_shape(p, [&](auto, auto d) {
         constexpr int D = decltype(d)::value, kind = D % 32 ? NUMBERS : Kind, keys = mma_decode_keys<D, kind>;
         merges = (D <= 192 || !has_extra(p)) && mma_plan<D>(p, c.dev).splits <= MOST_MERGED;
         typedef mma_shape<D, keys, 4, kind> of_four;
@@ -860,7 +862,7 @@ static void decode(call &c, const stage &s) { decode_as<NUMBERS>(c, s); }
 /* more parts than a warp has lanes, where they fill tiles of 16 rows or of 64 */
 static void decode_in_many_parts(call &c, const stage &s) {
     c.dev.processors = (int)(c.p.batch * c.p.heads_kv) * draw(17, 20);
-    with_head_size(larger_head(c.p), mma_head_sizes(), [&](auto d) {
+    with_shape(c.p, [&](auto, auto d) {
         const int parts = mma_plan<decltype(d)::value>(c.p, c.dev).splits;
         checks++;
         if (parts <= 32) fail(c, "parts", parts, 33);
@@ -872,8 +874,10 @@ static void decode_in_many_parts(call &c, const stage &s) {
 static void put_into_pages(call &c) {
     static const int64_t nowhere[4] = {-1, INT64_MIN, INT64_MAX, 1ll << 32};
     params &p = c.p;
-    const bool codes = p.k.type == ATTN_I8;
-    const tensor *const from[4] = {codes ? &c.codes[0] : &c.k, codes ? &c.codes[1] : &c.v, &c.scales[0], &c.scales[1]};
+    const auto is_codes = [](const attn__array &a) { return a.type == ATTN_I8 || a.type == CODES_FOR_TILES; };
+    const bool codes[2] = {is_codes(p.k), is_codes(p.v)};
+    const tensor *const from[4] = {codes[0] ? &c.codes[0] : &c.k, codes[1] ? &c.codes[1] : &c.v, &c.scales[0],
+                                   &c.scales[1]};
     attn__array *const to[4] = {&p.k, &p.v, &p.k_scale, &p.v_scale};
     const int64_t pages = p.keys / c.page;
     std::vector<int64_t> order((size_t)(p.batch * pages + draw(1, 3)));
@@ -883,7 +887,8 @@ static void put_into_pages(call &c) {
     }
     p.page = c.page, p.pool = (int64_t)order.size();
     c.table.assign((size_t)(p.batch * pages), 0);
-    for (int n = 0; n < (codes ? 4 : 2); n++) {
+    for (int n = 0; n < 4; n++) {
+        if (n >= 2 && !codes[n - 2]) continue;
         tensor &pool = c.pools[n];
         make(pool, from[n]->a.type, p.pool, p.heads_kv, p.page, from[n]->size[3], 16);
         for (int64_t b = 0; b < p.batch; b++) {
@@ -899,6 +904,7 @@ static void put_into_pages(call &c) {
             }
         }
         pool.a.stride[3] = to[n]->stride[3];
+        pool.a.type = to[n]->type;
         *to[n] = pool.a;
     }
     p.page_table = {(void *)c.table.data(), {pages, 0, 1, 0}, ATTN_I64, 2};
@@ -923,6 +929,90 @@ template <void (*test)(call &, const stage &)> static void in_pages(call &c, con
     const size_t shared = fake_counted().shared;
     put_into_pages(c);
     same_bits(c, s, shared);
+}
+/* The numbers of k or v become others near by, of which there are codes. What is not finite is a scale's. */
+static void become_codes(tensor &t, tensor &codes, tensor &scales) {
+    const bool per_row = chance(50);
+    const int64_t in_row = per_row ? 1 : (t.size[3] + 31) / 32;
+    make(codes, ATTN_I8, t.size[0], t.size[1], t.size[2], t.size[3], 16);
+    make(scales, chance(50) ? ATTN_F32 : ATTN_F16, t.size[0], t.size[1], t.size[2], in_row, 1);
+    if (in_row == 1) scales.a.stride[3] = 0;
+    for_all(scales, [&](int64_t b, int64_t h, int64_t i, int64_t g) {
+        const int64_t first = g * 32, end = per_row ? t.size[3] : std::min(first + 32, t.size[3]);
+        double largest = 0;
+        for (int64_t x = first; x < end && isfinite(largest); x++)
+            if (!(fabs(t(b, h, i, x)) <= largest))
+                largest = isfinite(t(b, h, i, x)) ? fabs(t(b, h, i, x)) : t(b, h, i, x);
+        put(scales, b, h, i, g, largest / 127);
+        const float scale = (float)scales(b, h, i, g);
+        for (int64_t x = first; x < end; x++) {
+            const double code = scale == 0 || !isfinite(scale) ? (double)draw(-128, 127) : rint(t(b, h, i, x) / scale);
+            put(codes, b, h, i, x, std::max(-128.0, std::min(127.0, code)));
+            put(t, b, h, i, x, (float)codes(b, h, i, x) * scale);
+        }
+    });
+}
+static void draw_codes_of(call &c) {
+    c.codes_of = draw(1, 3);
+    if (c.codes_of & 1) become_codes(c.k, c.codes[0], c.scales[0]);
+    if (c.codes_of & 2) become_codes(c.v, c.codes[1], c.scales[1]);
+}
+/* k, v or both become the codes of their numbers, for kernels that make tiles of numbers again. */
+static void take_codes(call &c, const stage &s) {
+    params &p = c.p;
+    const bool packed = p.k.stride[0] == 0;
+    if (c.codes_of & 1) p.k = c.codes[0].a, p.k_scale = c.scales[0].a;
+    if (c.codes_of & 2) p.v = c.codes[1].a, p.v_scale = c.scales[1].a;
+    for (attn__array *const a : {&p.k, &p.v, &p.k_scale, &p.v_scale})
+        if (packed) a->stride[0] = 0;
+    checks++;
+    if (hand_over_codes(p, s, c.dev, NULL) || !are_for_tiles(p)) fail(c, "codes do not become tiles of numbers", 0, 1);
+    c.name += c.codes_of == 1 ? ", codes of k" : c.codes_of == 2 ? ", codes of v" : ", codes";
+}
+/* Of few rows, too, where the kernel of a decode makes no numbers of codes */
+static void few_codes_in_tiles(call &c, const stage &s) {
+    draw_codes_of(c);
+    if (!has_extra(c.p)) c.p.softcap = 2, c.name += " softcap";
+    take_codes(c, s);
+    fake_forget();
+    forward(c, s);
+    with_shape(c.p, [&](auto, auto d) {
+        checks++;
+        if (decltype(d)::value > 192 &&
+            fake_counted().shared != mma_small_shape<decltype(d)::value, true>::shared_bytes)
+            fail(c, "shared memory of another kernel", (double)fake_counted().shared, 0);
+    });
+}
+/* Codes of which numbers are made tile by tile have the bits of these numbers, in pages, too, in the kernels with
+   options. Slopes of 0 have numbers taken there. */
+template <bool Pages, void (*test)(call &, const stage &)> static void codes_in_tiles(call &c, const stage &s) {
+    params &p = c.p;
+    const bool plain = !has_extra(p);
+    if (stage_2_columns(larger_head(p)) > 192 && p.queries * p.heads / p.heads_kv <= MMA_DECODE_ROWS)
+        return few_codes_in_tiles(c, s);
+    draw_codes_of(c);
+    if (c.codes_of & 1 && c.scales[0].size[3] > 1 && p.size_q % 32 == 16 && chance(50)) { /* and of half a group */
+        const int64_t i[3] = {draw(0, (int)p.batch - 1), draw(0, (int)p.heads_kv - 1), draw(0, (int)p.keys - 1)};
+        put(c.scales[0], i[0], i[1], i[2], p.size_q / 32, INFINITY), c.name += ", an infinite scale";
+        for (int64_t x = p.size_q - 16; x < p.size_q; x++) {
+            put(c.codes[0], i[0], i[1], i[2], x, 1), put(c.k, i[0], i[1], i[2], x, INFINITY);
+            for_all(c.q, [&](int64_t b, int64_t h, int64_t row, int64_t column) {
+                if (column == x) put(c.q, b, h, row, x, -fabs(c.q(b, h, row, x)));
+            });
+        }
+    }
+    if (plain) {
+        make(c.alibi, ATTN_F32, 1, p.heads, 1, 1);
+        for (int64_t h = 0; h < p.heads; h++) put(c.alibi, 0, h, 0, 0, 0);
+        p.alibi = c.alibi.a, p.alibi.stride[0] = p.alibi.stride[2] = p.alibi.stride[3] = 0;
+    }
+    fake_forget();
+    test(c, s);
+    const size_t shared = fake_counted().shared;
+    if (plain && (c.codes_of < 3 || p.queries * p.heads / p.heads_kv > 64)) p.alibi.rank = 0; /* else codes are read */
+    take_codes(c, s);
+    same_bits(c, s, shared);
+    if (Pages) put_into_pages(c), same_bits(c, s, shared);
 }
 /* k or v become what codes stand for: each number is rounded to f32, for a call that reads codes as they are. */
 static void draw_codes(call &c, tensor &t, tensor &codes, tensor &scales, double size) {
@@ -1080,7 +1170,7 @@ template <class Heads> static void backward_of(call &c, const stage &s) {
    one in front; else those of stage 2. */
 static long kernels_of_gradients(const params &p, forward_fn backward) {
     bool in_two = false; /* dk and dv have a kernel each */
-    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) { in_two = decltype(d)::value > 128; });
+    with_shape(p, [&](auto, auto d) { in_two = decltype(d)::value > 128; });
     if (!p.dq.rank && !p.dk.rank && !p.dv.rank) return 0;
     if (sweeps_once(p, backward)) return !p.dq.rank ? 1 : p.precision == ATTN_PRECISION_FAST ? 3 : 2;
     return (p.dq.rank != 0) + (in_two ? (p.dk.rank != 0) + (p.dv.rank != 0) : p.dk.rank || p.dv.rank);
@@ -1423,7 +1513,7 @@ static void spoil_outside(tensor &t, const std::vector<span> &of, bool packed, b
 /* Does stage 2 take tiles of as many rows for both calls, and cut the keys of neither? */
 static bool has_same_tiles(const params &p, const params &own, const device &dev) {
     bool same = false;
-    with_head_size(larger_head(p), mma_head_sizes(), [&](auto d) {
+    with_shape(p, [&](auto, auto d) {
         constexpr int D = decltype(d)::value;
         const mma_work one = mma_plan<D>(p, dev), other = mma_plan<D>(own, dev);
         same = one.rows == other.rows && one.splits == 1 && other.splits == 1;
@@ -1448,6 +1538,7 @@ static void forward_of_entries(call &all, const stage &s) {
         if (lengths) spoil_outside(all.k, of, packed_keys, true), spoil_outside(all.v, of, packed_keys, true);
         all.name += ", NaN outside";
     }
+    if (all.codes_of) draw_codes_of(all);
     integers(p.query_starts, all.query_starts, p.batch, 1), integers(p.key_starts, all.key_starts, p.batch, 1);
     integers(p.key_lengths, all.key_lengths, p.batch, 1), integers(p.query_lengths, all.query_lengths, p.batch, 1);
     if (!lengths) p.key_lengths.rank = 0;
@@ -1483,19 +1574,20 @@ static void forward_of_entries(call &all, const stage &s) {
             if (first[n] != results[n]->memory) fail(all, "other bits than in the first timing", mode, n);
         }
     }
-    if (pages) {
-        const attn__array k = p.k, v = p.v;
-        put_into_pages(all);
+    const attn__array k = p.k, v = p.v;
+    const auto again = [&](const char *what) {
         if (s.covers(p, all.dev, false)) return fail(all, s.covers(p, all.dev, false), 0, 1);
         give_workspace(all, (size_t)s.workspace(p, all.dev, false, false));
         for (tensor *t : results) poison(*t);
         if (s.forward(p, all.dev, NULL) || fake_failure()[0]) return fail(all, fake_failure(), 0, 1);
         for (int n = 0; n < 3; n++) {
             checks++;
-            if (first[n] != results[n]->memory) fail(all, "other bits than of keys side by side", 0, n);
+            if (first[n] != results[n]->memory) fail(all, what, 0, n);
         }
-        p.k = k, p.v = v, p.page = p.pool = 0, p.page_table.rank = 0;
-    }
+    };
+    if (all.codes_of) take_codes(all, s), again("other bits than of the numbers of codes");
+    if (pages) put_into_pages(all), again("other bits than of keys side by side");
+    p.k = k, p.v = v, p.page = p.pool = 0, p.page_table.rank = p.k_scale.rank = p.v_scale.rank = 0;
     for (tensor *t : results) {
         check_outside(all, *t, of, packed_queries);
         checks++;
@@ -1706,6 +1798,10 @@ static void backward_of_entries(call &all, const stage &s) {
 template <void Test(call &, const stage &)> static void masked_entries(call &all, const stage &s) {
     all.masked = true;
     Test(all, s);
+}
+static void codes_of_entries(call &all, const stage &s) {
+    all.codes_of = 1;
+    forward_of_entries(all, s);
 }
 
 static const struct kind {
@@ -2070,6 +2166,34 @@ static const struct kind {
      80,
      99 * 1024,
      {1, 150, OF_SCORES, 0, 8, 128}},
+    {"stage 2 codes in tiles", 1, codes_in_tiles<false, forward>, 80, 163 * 1024, {1, 200, 0, 0, 8, 64, 0, 0, true}},
+    {"stage 2 codes in tiles", 1, codes_in_tiles<false, forward>, 80, 163 * 1024, {1, 150, 0, 0, 72, 256, 0, 0, true}},
+    {"stage 2 codes in tiles, in pages",
+     1,
+     codes_in_tiles<true, forward>,
+     86,
+     99 * 1024,
+     {1, 150, 0, 0, 8, 256, 0, 80, true}},
+    {"stage 2 codes in tiles, with everything",
+     1,
+     codes_in_tiles<true, forward>,
+     80,
+     163 * 1024,
+     {1, 150, 1, 0, 8, 256, 0, 80, true}},
+    {"stage 2 codes in tiles, decode",
+     1,
+     codes_in_tiles<true, decode>,
+     80,
+     163 * 1024,
+     {0, 0, 1, 2, 8, 192, 0, 80, true}},
+    {"stage 2 codes in tiles, few rows", 1, few_codes_in_tiles, 80, 163 * 1024, {0, 0, 1, 2, 200, 256, 0, 0, true}},
+    {"stage 2 codes in tiles, entries", 1, codes_of_entries, 80, 163 * 1024, {1, 90, OF_SCORES, 0, 8, 128, 0, 0, true}},
+    {"stage 2 codes in tiles, entries",
+     1,
+     masked_entries<codes_of_entries>,
+     86,
+     99 * 1024,
+     {1, 90, OF_SCORES, 0, 72, 192, 0, 0, true}},
 };
 
 static const int largest_head = std::max({ATTN_CUDA_HEAD_DIMS}); /* of stage 2 */

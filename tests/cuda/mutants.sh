@@ -31,7 +31,8 @@ item_mutant() { # NUMBER [sound [again]]
     case $name in
         "stage 2, l"*)      dims=128,256 ;;     # head size 128 is what differs
         *"no whole groups") dims=48,80 ;;
-        "stage 2 entries, backward"*|"stage 2 entries,"*"bias and mask"*) dims=64,128 ;;    # others are stage 1's
+        *"heads of 32"*)    dims=32,64 ;;
+        "stage 2 entries, backward"*|"stage 2 entries,"*"bias and mask"*|*"tiles, entries"*) dims=64,128 ;;    # others are stage 1's
         "dispatch"*)            dims=64,128,256 ;;
         *)                  dims=64,256 ;;
     esac

@@ -5309,8 +5309,9 @@ ATTN__DEVICE void mma_softmax(const params &p, float (&s)[Keys / 2], float (&out
 template <bool MayBeCodes> ATTN__DEVICE attn__array from_row(const attn__array &a, int b, int h, int64_t row)
 {
     attn__array head = a;
-    const int bytes = MayBeCodes && a.type == CODES_FOR_TILES ? 1 : 2;
-    head.data = hw::anew((void *)((char *)a.data + place(a, b, h, row, 0) * bytes));    /* else parts may be kept */
+    if (MayBeCodes && a.type == CODES_FOR_TILES) head.data = (void *)((char *)a.data + place(a, b, h, row, 0));
+    else head.data = (void *)row_of(a, b, h, row);
+    head.data = hw::anew(head.data);                        /* else parts of the sum may be kept instead */
     return head;
 }
 

@@ -1087,12 +1087,13 @@ static void fast_codes_described(void) {
     if (!play(90)) return;
     fake_everything(2);
     fake_set_processors(132);
-    for (int keys = 4096; keys >= 512; keys -= 512) {
-        d = described_codes(NULL, 300, keys, 64, 3, 0);
+    for (int keys = 4096; keys >= 1000; keys -= 3096) {
+        d = described_codes(NULL, 256, keys, 128, 3, 0);
         d.q.size[0] = d.k.size[0] = d.v.size[0] = d.out.size[0] = d.k_scale.size[0] = d.v_scale.size[0] = 1;
+        d.q.size[1] = d.k.size[1] = d.v.size[1] = d.out.size[1] = d.k_scale.size[1] = d.v_scale.size[1] = 32;
         CHECK_STATUS(attn_workspace_size(&d, keys == 4096 ? &large : &small, 0), ATTN_OK);
-        CHECKF(small <= large, "%d bytes for %d keys, %d for 4096", (int)small, keys, (int)large);
     }
+    CHECKF(small > 0 && small <= large, "%d bytes for 1000 keys, %d for 4096", (int)small, (int)large);
     fake_set_processors(0);
     /* Nothing there: no entries, and no heads */
     for (int of = 0; of < 4; of += 3) {

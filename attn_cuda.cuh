@@ -414,6 +414,10 @@ ATTN__DEVICE void store_shared(uint32_t address, uint32_t value)
 {
     asm volatile("st.shared.b32 [%0], %1;" :: "r"(address), "r"(value) : "memory");
 }
+ATTN__DEVICE void store_shared(uint32_t address, const uint32_t (&r)[2])    /* 8 bytes, aligned */
+{
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" :: "r"(address), "r"(r[0]), "r"(r[1]) : "memory");
+}
 ATTN__DEVICE void store_shared(uint32_t address, const uint32_t (&r)[4])    /* 16 bytes, aligned */
 {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};"
@@ -4649,17 +4653,9 @@ template <class T> ATTN__DEVICE uint32_t pack_result(float x, float y)
     return hw::smaller_halves(hw::pack<T>(x, y), T::is_bf16 ? 0x7fc07fc0u : 0x7e007e00u);
 }
 
-/* Is row e of d times its factor finite, and the factor not 0? */
-template <int N> ATTN__DEVICE bool is_plain_row(const float (&d)[N], int e, float factor)
-{
-    float zero = factor * 0.0f;
-    ATTN__UNROLL for (int j = 0; j < N; j++)
-        if (j / 2 % 2 == e) zero = hw::fma(d[j], 0.0f, zero);
-    return factor != 0.0f && !is_nan(zero);
-}
 /* Rows of factor * d, those below `count`; adds: to what is there. Gradient: else a row whose factor is +0 has no
-   values, so 0 times infinity is 0. Each step by itself: together they would be long for each column. The forward's
-   plain rows have a way of their own, without which its kernel of 128 columns spills registers on sm_86. */
+   values, so 0 times infinity is 0. Stage 3's, which has no room in shared memory; each step by itself, for together
+   they would be long for each column. */
 template <class T, int D, bool Gradient>
 ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], const tile_row (&rows)[2], int64_t count,
                              int64_t columns, const float (&factor)[2], bool adds)
@@ -4671,7 +4667,6 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
         float *const floats = (float *)out.data + at;
         uint16_t *const halves = (uint16_t *)out.data + at;
         const bool none = !Gradient && bits_of(factor[e]) == 0;
-        const bool plain = !Gradient && !is_float && is_plain_row(d, e, factor[e]);
         float own[D / 4];
         ATTN__UNROLL for (int n = 0; n < D / 4; n++)
             own[n] = none ? 0.0f : hw::mul(d[4 * (n / 2) + 2 * e + n % 2], factor[e]);
@@ -4688,9 +4683,63 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
                     x += half_of<T>(two, 0);
                     y += half_of<T>(two, 1);
                 });
-            if (plain) each([&](int c, float x, float y) { *(uint32_t *)(halves + c) = hw::pack<T>(x, y); });
-            else if (!is_float)
+            if (!is_float)
                 each([&](int c, float x, float y) { *(uint32_t *)(halves + c) = pack_result<T>(x, y); });
+        }
+    }
+}
+
+/* Two neighbours of a row */
+template <class T> ATTN__DEVICE void store_two(const attn__array &out, int64_t at, float x, float y, bool adds)
+{
+    if (T::is_f32 || out.type == ATTN_F32) {
+        float *const to = (float *)out.data + at;
+        if (adds) x += to[0], y += to[1];
+        to[0] = quiet(x), to[1] = quiet(y);
+    } else if constexpr (!T::is_f32) {
+        uint32_t *const to = (uint32_t *)((uint16_t *)out.data + at);
+        const uint32_t two = adds ? *to : 0;
+        if (adds) x += half_of<T>(two, 0), y += half_of<T>(two, 1);
+        *to = pack_result<T>(x, y);
+    }
+}
+/* The same through shared memory, where a warp has `room` for its 16 rows, warp_room<D> bytes: lanes that have
+   neighbours of a row go to memory together, and loops are short to compile. 32 bytes are exchanged by their row, so
+   that lanes do not meet in a bank. */
+template <int D> constexpr int warp_room = 16 * ((D + 31) / 32 * 128);
+template <class T, int D, bool Gradient>
+ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], const tile_row (&rows)[2], int64_t count,
+                             int64_t columns, const float (&factor)[2], bool adds, uint32_t room)
+{
+    constexpr uint32_t row_bytes = warp_room<D> / 16;
+    const int l = hw::lane_anew(), end = least((int)columns, D);
+    int64_t at[2];                                      /* -1: not stored */
+    hw::sync_warp();                                    /* what was there is behind it */
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        const bool stores = rows[e].i < count && (Gradient || is_inside(rows[e]));
+        const uint32_t row = room + (l / 4 + 8 * e) * row_bytes + l % 4 * 8;
+        at[e] = stores ? place(out, rows[e].b, rows[e].h, rows[e].i, 0) : -1;
+        ATTN__UNROLL for (int j = 0; j < D / 8; j++) {
+            const uint32_t two[2] = {bits_of(d[4 * j + 2 * e]), bits_of(d[4 * j + 2 * e + 1])};
+            hw::store_shared(row + (j / 4 * 128 + (j % 4 ^ l / 4 % 4) * 32), two);
+        }
+    }
+    hw::sync_warp();
+    ATTN__LOOP for (int row = 0; row < 8; row++) {
+        uint32_t two[2][(D + 63) / 64][2];
+        ATTN__UNROLL for (int e = 0; e < 2; e++)
+            ATTN__UNROLL for (int k = 0; k < (D + 63) / 64; k++)
+                if (64 * k + 2 * l < D)
+                    hw::load_shared(two[e][k], room + (row + 8 * e) * row_bytes + k * 256 + (l * 8 ^ row % 4 * 32));
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            const int64_t to = hw::shfl(at[e], row * 4);
+            const float times = hw::shfl(factor[e], row * 4);
+            const bool none = !Gradient && bits_of(times) == 0;
+            const auto number = [&](uint32_t x) { return none ? 0.0f : hw::mul(float_of(x), times); };
+            ATTN__UNROLL for (int k = 0; k < (D + 63) / 64; k++) {
+                const int c = 64 * k + 2 * l;
+                if (to >= 0 && c < end) store_two<T>(out, to + c, number(two[e][k][0]), number(two[e][k][1]), adds);
+            }
         }
     }
 }
@@ -5070,23 +5119,26 @@ ATTN__DEVICE void make_pieces(const made_tile<D, Rows, Threads> &made, uint32_t 
     }
 }
 
-/* What the sums of the thread's rows are to be multiplied by; writes log-sum-exp and stats. */
+/* What the sums of the thread's rows are to be multiplied by; writes log-sum-exp and stats. Of the four threads that
+   have the same two rows each finds one's. */
 ATTN__DEVICE void finish_rows(const params &p, const tile_row (&rows)[2], const row_pair &soft, float unit,
                               float (&factor)[2])
 {
-    ATTN__UNROLL for (int e = 0; e < 2; e++) {
-        factor[e] = 0.0f;
-        if (is_inside(rows[e]))
-            factor[e] = finish_row(p, rows[e], soft.top[e] * unit, soft.mass[e], hw::lane() % 4 == 0);
-    }
+    const int l = hw::lane_anew(), e = l % 2;
+    const tile_row own = e ? rows[1] : rows[0];
+    float of_own = 0.0f;
+    if (is_inside(own))
+        of_own = finish_row(p, own, (e ? soft.top[1] : soft.top[0]) * unit, e ? soft.mass[1] : soft.mass[0], l % 4 < 2);
+    ATTN__UNROLL for (int n = 0; n < 2; n++) factor[n] = hw::shfl(of_own, l / 4 * 4 + n);
 }
 template <class T, int D>
 ATTN__DEVICE void store_out(const params &p, const float (&out)[D / 2], const tile_row (&rows)[2], const row_pair &soft,
-                            float unit)
+                            float unit, uint32_t room)
 {
     float factor[2];
     finish_rows(p, rows, soft, unit, factor);
-    if (p.out.rank) store_rows<T, D, false>(p.out, out, rows, p.queries, p.size_v / halves_each<T>, factor, false);
+    if (p.out.rank)
+        store_rows<T, D, false>(p.out, out, rows, p.queries, p.size_v / halves_each<T>, factor, false, room);
 }
 
 /* of a row's four threads */
@@ -5200,9 +5252,9 @@ ATTN__DEVICE void leave_sums(const mma_work &m, int64_t at, const float (&out)[D
 /* The results of the thread's rows, or where their keys are split what merge_row makes them of. */
 template <class T, int D>
 ATTN__DEVICE void end_of_rows(const mma_work &m, int64_t at, const float (&out)[D / 2], const tile_row (&rows)[2],
-                              const row_pair &soft, float unit)
+                              const row_pair &soft, float unit, uint32_t room)
 {
-    if (m.splits == 1) store_out<T, D>(m.p, out, rows, soft, unit);
+    if (m.splits == 1) store_out<T, D>(m.p, out, rows, soft, unit, room);
     else leave_sums<D>(m, at, out, rows, soft, unit);
 }
 
@@ -5526,7 +5578,7 @@ template <class Shape> ATTN__DEVICE mma_tile tile_of(const mma_work &m, int numb
 /* The results of a warp's rows. What their task is, is found again. */
 template <class T, class Task, int RowBlocks, int N, class Rows>
 ATTN__DEVICE void end_of_warp(const mma_work &m, int number, int row0, const float (&out)[RowBlocks][N],
-                              const row_pair (&soft)[RowBlocks], const Rows &rows)
+                              const row_pair (&soft)[RowBlocks], const Rows &rows, uint32_t room)
 {
     typedef typename Task::shape shape;
     const mma_tile tile = tile_of<shape>(m, number / m.splits);
@@ -5539,7 +5591,8 @@ ATTN__DEVICE void end_of_warp(const mma_work &m, int number, int row0, const flo
             ends[0] = bare_row(m, in, tile.b, tile.group, row);
             ends[1] = bare_row(m, in, tile.b, tile.group, row + 8);
         } else two_rows(ends, rows, r);
-        end_of_rows<T, 2 * N>(m, part * m.p.queries * m.pack + row, out[r], ends, soft[r], unit_of<Task::extra>(m.p));
+        end_of_rows<T, 2 * N>(m, part * m.p.queries * m.pack + row, out[r], ends, soft[r], unit_of<Task::extra>(m.p),
+                              room);
     }
 }
 
@@ -5624,9 +5677,12 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     if constexpr (WarpsKV > 1) merge_warps<D, shape::slots>(out[0], soft[0], scale_of<Extra>(p), shared + whole);
     if constexpr (shape::codes)
         if (warp_kv == 0) order_columns<D>(out[0], shared + whole);
+    if constexpr (WarpsKV == 1) hw::sync();             /* Q and the slots are free */
+    static_assert((WarpsKV > 1 ? 1 : 4) * warp_room<columns> <= shape::shared_bytes - (WarpsKV > 1 ? whole : 0), "room");
     if (warp_kv == 0)                                   /* it has the sums of all */
-        end_of_warp<T, task>(m, task::by_lane ? hw::anew(number) : number, row0, out, soft, rows);
-    hw::sync();                                     /* Q and the slots are free again */
+        end_of_warp<T, task>(m, task::by_lane ? hw::anew(number) : number, row0, out, soft, rows,
+                             WarpsKV > 1 ? q + whole : q + row0 / 16 * warp_room<columns>);
+    hw::sync();                                         /* and again */
 }
 
 /* Four neighbours of a row of results; two of 16 bits are aligned. */
@@ -6269,28 +6325,29 @@ ATTN__DEVICE void set_places(tile_row (&rows)[2], int b, int h, int i)
     }
 }
 template <class T, int D>
-ATTN__DEVICE void store_dq(const params &p, const float (&dq)[D / 2], const tile_row (&rows)[2])
+ATTN__DEVICE void store_dq(const params &p, const float (&dq)[D / 2], const tile_row (&rows)[2], uint32_t room)
 {
     const float factor[2] = {p.scale, p.scale};
     store_rows<T, D, true>(p.dq, dq, rows, p.queries, p.size_q / halves_each<T>, factor,
-                           (p.accumulate & ATTN_GRAD_Q) != 0);
+                           (p.accumulate & ATTN_GRAD_Q) != 0, room);
 }
-template <class T, int D, int DV>
+/* room: a warp's (store_rows); stage 3 has none */
+template <class T, int D, int DV, class... Room>
 ATTN__DEVICE void store_dk_dv(const params &p, const float (&dk)[D / 2], const float (&dv)[DV / 2],
-                              const tile_row (&rows)[2])
+                              const tile_row (&rows)[2], Room... room)
 {
     const float factor[2] = {p.scale, p.scale}, one[2] = {1.0f, 1.0f};
     if (p.dk.rank)
         store_rows<T, D, true>(p.dk, dk, rows, p.keys, p.size_q / halves_each<T>, factor,
-                               (p.accumulate & ATTN_GRAD_K) != 0);
+                               (p.accumulate & ATTN_GRAD_K) != 0, room...);
     if (p.dv.rank)
         store_rows<T, DV, true>(p.dv, dv, rows, p.keys, p.size_v / halves_each<T>, one,
-                                (p.accumulate & ATTN_GRAD_V) != 0);
+                                (p.accumulate & ATTN_GRAD_V) != 0, room...);
 }
 /* A half of the columns of such rows */
-template <class T, int Columns>
+template <class T, int Columns, class... Room>
 ATTN__DEVICE void store_half(const params &p, const attn__array &to, const float (&d)[half_columns<Columns>::numbers],
-                             const tile_row (&keys)[2], int64_t columns, float factor, bool adds, int which)
+                             const tile_row (&keys)[2], int64_t columns, float factor, bool adds, int which, Room... room)
 {
     typedef half_columns<Columns> half;
     const float factors[2] = {factor, factor};
@@ -6302,18 +6359,18 @@ ATTN__DEVICE void store_half(const params &p, const attn__array &to, const float
     auto &numbers = const_cast<float (&)[half::numbers]>(d);
     if constexpr (half::whole != 0)
         store_rows<T, half::whole, true>(from(half::first(which)), numbers_from<0, half::whole / 2>(numbers), keys,
-                                         p.keys, columns - half::first(which), factors, adds);
+                                         p.keys, columns - half::first(which), factors, adds, room...);
     if constexpr (half::rest != 0)
         store_rows<T, half::rest, true>(from(half::first_of_rest(which)),
                                         numbers_from<half::whole / 2, half::rest / 2>(numbers), keys, p.keys,
-                                        columns - half::first_of_rest(which), factors, adds);
+                                        columns - half::first_of_rest(which), factors, adds, room...);
 }
-template <class T, int D, int DV>
+template <class T, int D, int DV, class... Room>
 ATTN__DEVICE void store_halves(const params &p, const float (&dk)[half_columns<D>::numbers],
-                               const float (&dv)[half_columns<DV>::numbers], const tile_row (&rows)[2], int which)
+                               const float (&dv)[half_columns<DV>::numbers], const tile_row (&rows)[2], int which, Room... room)
 {
-    if (p.dk.rank) store_half<T, D>(p, p.dk, dk, rows, p.size_q, p.scale, (p.accumulate & ATTN_GRAD_K) != 0, which);
-    if (p.dv.rank) store_half<T, DV>(p, p.dv, dv, rows, p.size_v, 1.0f, (p.accumulate & ATTN_GRAD_V) != 0, which);
+    if (p.dk.rank) store_half<T, D>(p, p.dk, dk, rows, p.size_q, p.scale, (p.accumulate & ATTN_GRAD_K) != 0, which, room...);
+    if (p.dv.rank) store_half<T, DV>(p, p.dv, dv, rows, p.size_v, 1.0f, (p.accumulate & ATTN_GRAD_V) != 0, which, room...);
 }
 
 /* Behind: gradients of scores behind the softcap, not of the raw ones. */
@@ -6404,8 +6461,9 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
         add_tile<T, columns, keys>(dq, ds, k + n % 2 * slot, nonfinite);
     }
     hw::cp_async_wait<0>();
-    store_dq<T, columns>(p, dq, rows);
-    hw::sync();                                     /* the tiles are free again */
+    hw::sync();                                     /* the tiles are free */
+    store_dq<T, columns>(p, dq, rows, q + hw::warp() * warp_room<columns>);
+    hw::sync();                                     /* and again */
 }
 
 template <class T, int D, bool Extra>
@@ -6964,7 +7022,8 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     tile_row keys[2];
     set_places(keys, b, head_kv, first_key + hw::warp() * 16 + hw::lane() / 4);
     if (All) own_places(p, keys, true);
-    store_dk_dv<T, columns, columns>(p, dk, dv, keys);
+    store_dk_dv<T, columns, columns>(p, dk, dv, keys, k + hw::warp() * warp_room<columns>);
+    hw::sync();                                     /* the tiles are free again */
 }
 
 /* The same of more than 128 columns (grad_shape: splits). Of queries there is one tile, in whose place the next one
@@ -7134,7 +7193,8 @@ ATTN__DEVICE void mma_grad_halves_task(const grad_work &m, unsigned char *shared
     tile_row keys[2];
     set_places(keys, b, head_kv, first_key + hw::warp() % 4 * 16 + hw::lane() / 4);
     own_places(p, keys, true);
-    store_halves<T, D, D>(p, dk, dv, keys, hw::warp() / 4);
+    store_halves<T, D, D>(p, dk, dv, keys, hw::warp() / 4, tiles.k + hw::warp() * warp_room<half_columns<D>::whole>);
+    hw::sync();                                     /* the tiles are free again */
 }
 
 template <class T, int D, bool Extra, bool All>

@@ -3972,10 +3972,10 @@ template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s,
    (has_nonfinite; in stage 3 hopper_look). The backward need not: it has the products of all these rows, and where a
    row is nonfinite, so are its products (any_nonfinite). Stage 3 has looked beforehand (hopper_grad_prepare).
        What to do: where a pair that is not excluded has such a number as a factor, d becomes NaN (mark_nonfinite; in
-   the forward of stage 3, where reaches alone exclude pairs and no weight is -0, mark_where; in its backward, where
-   weights lie in shared memory in 16 bits, guard_half, for which keep_vanished makes them -0). Then the product has
-   zeros in place of these numbers: clear_nonfinite puts them into the tile, or, in stage 2's backward, add_weighted
-   into its registers. A nonfinite tile at an edge is rare: this code is to be short and to cost the loops no
+   the forward of stage 3, where reaches alone exclude pairs and no weight is -0, mark_where; in the backward, where
+   pairs lie in shared memory in 16 bits, mark_half). Then the product has zeros in place of these numbers:
+   clear_nonfinite puts them into the tile, or, in stage 2's backward of up to 128 columns and for dq, add_product into
+   its registers. A nonfinite tile at an edge is rare: this code is to be short and to cost the loops no
    registers. */
 struct alignas(16) eight_halves { uint32_t pair[4]; };
 template <class T> ATTN__DEVICE float half_of(uint32_t pair, int n)
@@ -5677,12 +5677,13 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     if constexpr (WarpsKV > 1) merge_warps<D, shape::slots>(out[0], soft[0], scale_of<Extra>(p), shared + whole);
     if constexpr (shape::codes)
         if (warp_kv == 0) order_columns<D>(out[0], shared + whole);
-    if constexpr (WarpsKV == 1) hw::sync();             /* Q and the slots are free */
-    static_assert((WarpsKV > 1 ? 1 : 4) * warp_room<columns> <= shape::shared_bytes - (WarpsKV > 1 ? whole : 0), "room");
+    if constexpr (WarpsKV == 1) hw::sync();             /* tiles are behind all warps */
+    static_assert(WarpsKV > 1 ? warp_room<columns> <= shape::slots : 4 * warp_room<columns> <= shape::shared_bytes,
+                  "store_rows has room");
     if (warp_kv == 0)                                   /* it has the sums of all */
         end_of_warp<T, task>(m, task::by_lane ? hw::anew(number) : number, row0, out, soft, rows,
                              WarpsKV > 1 ? q + whole : q + row0 / 16 * warp_room<columns>);
-    hw::sync();                                         /* and again */
+    hw::sync();                                         /* Q and the slots are free again */
 }
 
 /* Four neighbours of a row of results; two of 16 bits are aligned. */
@@ -6032,8 +6033,8 @@ ATTN__DEVICE int take_ticket(int *tickets) { return hw::shfl(hw::lane() == 0 ? h
 
 /* ---- the backward: a kernel for the gradients of keys and values goes over the queries and, where heads share keys,
    over these heads. It has the weights again from what the forward left of each row, and finds dq in the same sweep,
-   where blocks share sums (add_to_dq): the kernel with options finds of all gradients those that are wanted. Of f32, and
-   where columns are no multiple of 32 (mma_has_all), another kernel goes over the keys for the gradients of queries. */
+   where blocks share sums (add_to_dq): the kernel with options finds those of the gradients that are wanted. Of f32,
+   and where columns are no multiple of 32 (mma_has_all), another one goes over the keys for gradients of queries. */
 /* Sums of dq in the workspace: tiles of so many rows and columns, whose numbers are as accumulators have them: of 16
    rows and 8 columns a thread has four, 128 threads 64 rows, or 32 and half of the columns, then the next 8 columns. A
    thread's four lie side by side (apart 1: sm_90 adds four neighbours at once), or each among those of all threads
@@ -6105,7 +6106,7 @@ template <int From, int N, int M> ATTN__DEVICE float (&numbers_from(float (&of)[
 {
     return reinterpret_cast<float (&)[N]>(of[From]);
 }
-/* Where two share the sums of so many columns (two warps, or whichs of stage 3: 0 and 1), each has whole panels of
+/* Where two share the sums of so many columns (two warps, or consumers of stage 3: 0 and 1), each has whole panels of
    64, for a product of wgmma cannot go from one to a part of the next, and half of the panel in the middle. Where both
    begin; where a thread's number j is, which has its lane's 2 beside it. */
 template <int Columns> struct half_columns {
@@ -6347,7 +6348,8 @@ ATTN__DEVICE void store_dk_dv(const params &p, const float (&dk)[D / 2], const f
 /* A half of the columns of such rows */
 template <class T, int Columns, class... Room>
 ATTN__DEVICE void store_half(const params &p, const attn__array &to, const float (&d)[half_columns<Columns>::numbers],
-                             const tile_row (&keys)[2], int64_t columns, float factor, bool adds, int which, Room... room)
+                             const tile_row (&keys)[2], int64_t columns, float factor, bool adds, int which,
+                             Room... room)
 {
     typedef half_columns<Columns> half;
     const float factors[2] = {factor, factor};
@@ -6367,10 +6369,12 @@ ATTN__DEVICE void store_half(const params &p, const attn__array &to, const float
 }
 template <class T, int D, int DV, class... Room>
 ATTN__DEVICE void store_halves(const params &p, const float (&dk)[half_columns<D>::numbers],
-                               const float (&dv)[half_columns<DV>::numbers], const tile_row (&rows)[2], int which, Room... room)
+                               const float (&dv)[half_columns<DV>::numbers], const tile_row (&rows)[2], int which,
+                               Room... room)
 {
-    if (p.dk.rank) store_half<T, D>(p, p.dk, dk, rows, p.size_q, p.scale, (p.accumulate & ATTN_GRAD_K) != 0, which, room...);
-    if (p.dv.rank) store_half<T, DV>(p, p.dv, dv, rows, p.size_v, 1.0f, (p.accumulate & ATTN_GRAD_V) != 0, which, room...);
+    const bool adds_k = (p.accumulate & ATTN_GRAD_K) != 0, adds_v = (p.accumulate & ATTN_GRAD_V) != 0;
+    if (p.dk.rank) store_half<T, D>(p, p.dk, dk, rows, p.size_q, p.scale, adds_k, which, room...);
+    if (p.dv.rank) store_half<T, DV>(p, p.dv, dv, rows, p.size_v, 1.0f, adds_v, which, room...);
 }
 
 /* Behind: gradients of scores behind the softcap, not of the raw ones. */
@@ -6889,24 +6893,19 @@ ATTN__DEVICE void mark_gradients(float (&dq)[N / 2], uint32_t gradients, uint32_
     };
     mark_where<T, N, Rows>(dq, k, 0, Rows, find, warp / down * N);
 }
-/* Numbers that T has no smallest one for become -0, not +0: to the guard they count. */
-template <class T, int N> ATTN__DEVICE void keep_vanished(float (&s)[N])
-{
-    ATTN__UNROLL for (int j = 0; j < N; j++)
-        if (bits_of(s[j]) != 0 && half_of<T>(hw::pack<T>(s[j], 0.0f), 0) == 0.0f) s[j] = -0.0f;
-}
-/* The guard where pairs lie in shared memory, in 16 bits: those count whose number is not +0. Keys by queries, from a
-   chunk on; of a thread's keys, key and key + 8, and its half of the columns of a tile in parts. */
+/* The guard where gradients of scores lie in shared memory, keys by queries, in 16 bits: of a thread's keys, key and
+   key + 8, and its half of the columns of a tile in parts. They are for d_out, too: where it is not finite, neither are
+   they, but where a pair is excluded; weights may vanish in 16 bits. */
 template <class T, int Columns, int Part, int Rows>
-ATTN__DEVICE void mark_half(float (&d)[half_columns<Columns>::numbers], uint32_t pairs, int key, int chunk,
-                            uint32_t tile, int parts, int which)
+ATTN__DEVICE void mark_half(float (&d)[half_columns<Columns>::numbers], uint32_t gradients, int key, uint32_t tile,
+                            int parts, int which)
 {
     typedef half_columns<Columns> half;
     ATTN__LOOP for (int n = 0; n < parts; n++, tile += tile_bytes<Part, Columns>) {
         const auto find = [&](int row, bool (&counts)[2]) {
             const int query = n * Part + row;
             ATTN__UNROLL for (int e = 0; e < 2; e++) {
-                const uint32_t two = hw::load_shared_word(pairs + chunk_of(key + 8 * e, chunk + query / 8, Rows) +
+                const uint32_t two = hw::load_shared_word(gradients + chunk_of(key + 8 * e, query / 8, Rows) +
                                                           query % 8 / 2 * 4);
                 counts[e] = (two >> 16 * (query % 2) & 0xffff) != 0;
             }
@@ -7026,8 +7025,9 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     hw::sync();                                     /* the tiles are free again */
 }
 
-/* The same of more than 128 columns (grad_shape: splits). Of queries there is one tile, in whose place the next one
-   comes as soon as all warps have q of it behind them, and d_out: other products run meanwhile. */
+/* From here to mma_grad_halves_task: the same of more than 128 columns (grad_shape: splits). Of queries there is one
+   tile, in whose place the next one comes as soon as all warps have q of it behind them, and d_out: other products run
+   meanwhile. */
 template <int D, class Shape>
 ATTN__DEVICE void copy_parts(uint32_t to, const params &p, const attn__array &a, int64_t columns, int b, int h, int i0)
 {
@@ -7110,8 +7110,8 @@ ATTN__DEVICE void guard_moving(float (&dk)[half_columns<D>::numbers], float (&dv
                                uint32_t pairs, const grad_tiles &tiles, int row0, int which)
 {
     const int key = row0 + hw::lane() / 4;
-    mark_half<T, D, Shape::part, Shape::rows>(dk, pairs, key, 0, tiles.q, Shape::parts, which);
-    mark_half<T, D, Shape::part, Shape::rows>(dv, pairs, key, Shape::queries / 8, tiles.d_out, Shape::parts, which);
+    mark_half<T, D, Shape::part, Shape::rows>(dk, pairs, key, tiles.q, Shape::parts, which);
+    mark_half<T, D, Shape::part, Shape::rows>(dv, pairs, key, tiles.d_out, Shape::parts, which);
     hw::sync();
     ATTN__LOOP for (int n = 0; n < Shape::parts; n++) {
         const grad_tiles part = part_of<Shape>(tiles, n);
@@ -7135,8 +7135,6 @@ ATTN__DEVICE bool leave_pairs(const params &p, const grad_tiles &tiles, uint32_t
     product_of_held<T, D, Shape>(ds, of_part, row0, held);
     const nonfinite_tiles nonfinite = weigh_queries<T, D, Extra, part, rows>(
         s, ds, p, of_part, b, h, i0 + which * part, first_key, row0, edge);
-    if (nonfinite.d_out) keep_vanished<T>(s);
-    if (nonfinite.q) keep_vanished<T>(ds);
     leave_scores<T, part, rows>(pairs, ds, row0, which * (part / 8));
     leave_scores<T, part, rows>(pairs, s, row0, (Shape::parts + which) * (part / 8));
     return hw::barrier_or(1, Shape::threads, nonfinite.q || nonfinite.d_out);
@@ -7545,15 +7543,21 @@ static bool mma_has_starts(const params &p)
     with_shape(p, [&](auto, auto size) { starts = mma_starts<decltype(size)::value, NUMBERS>; });
     return starts;
 }
-static const char *mma_covers(const params &p, const device &d, bool backward)
+/* Why it does not take entries with starts; NULL: it does. */
+static const char *mma_lacks_starts(const params &p, bool backward)
 {
-    const char *const reason = mma_covers_as(p, d, backward, IN_STAGE_2);
-    if (reason || !has_starts(p)) return reason;
-    ATTN__WANT(mma_has_starts(p) || (backward && p.stats.rank),
+    ATTN__WANT(mma_has_starts(p) || backward,
                "entries with starts, and kernels for a head size above 192 (of f32: 64)");
+    ATTN__WANT(mma_has_starts(p) || p.stats.rank,
+               "entries with starts without stats, and kernels for a head size above 192 (of f32: 64)");
     ATTN__WANT(!backward || mma_sweeps_once(p),
                "gradients of entries with starts, and kernels of f32, or of columns that are no multiple of 32");
     return NULL;
+}
+static const char *mma_covers(const params &p, const device &d, bool backward)
+{
+    const char *const reason = mma_covers_as(p, d, backward, IN_STAGE_2);
+    return reason || !has_starts(p) ? reason : mma_lacks_starts(p, backward);
 }
 
 /* into a multiprocessor: it has 1 KB more than a block may have, and reserves 1 KB for each block */
@@ -10101,10 +10105,7 @@ ATTN__DEVICE void grad_weights(const params &p, const grad_consumer &c, const gr
             make_nonfinite_scores<T, Shape>(r.s, p, of_task, first_key, moving);
         }
         grads_of_tile<T, Shape, true>(r.s, r.ds, p, first_key, t.values, at_part, r.pairs);
-        if constexpr (Shape::splits) {
-            if (flags & NONFINITE_DP) keep_vanished<T>(r.s);
-            if (flags & NONFINITE_MOVING) keep_vanished<T>(r.ds);
-        } else {
+        if constexpr (!Shape::splits) {
             if (flags & NONFINITE_DP) guard_slot<T, Shape::v, part>(r.sum_values, r.s, moving_dp);
             if (flags & NONFINITE_MOVING) guard_slot<T, Shape::qk, part>(r.sum, r.ds, moving);
         }
@@ -10181,9 +10182,10 @@ ATTN__DEVICE void add_halves(const grad_places<Shape> &at, const grad_consumer &
     }
     hw::wgmma_commit();
 }
-/* The NaN guard there, when both have left what they have: pairs, which begin there, count whose number is not +0. */
+/* The NaN guard there, when both have left what they have */
 template <class T, class Shape, int Columns>
-ATTN__DEVICE void guard_half(float (&d)[half_columns<Columns>::numbers], uint32_t pairs, uint32_t tile, int consumer)
+ATTN__DEVICE void guard_half(float (&d)[half_columns<Columns>::numbers], uint32_t gradients, uint32_t tile,
+                             int consumer)
 {
     constexpr int part = Shape::part, bytes = tile_bytes<part, Columns>;
     const int thread = hw::thread() - 128, many = hw::threads() - 128;
@@ -10191,7 +10193,7 @@ ATTN__DEVICE void guard_half(float (&d)[half_columns<Columns>::numbers], uint32_
     ATTN__LOOP for (int n = 0; n < Shape::parts; n++)
         some = has_nonfinite<T, part, Columns>(tile + n * bytes, thread, many) || some;
     if (!hw::barrier_or(GUARD, many, some)) return;
-    mark_half<T, Columns, part, Shape::rows>(d, pairs, grad_row<Shape>(), 0, tile, Shape::parts, consumer);
+    mark_half<T, Columns, part, Shape::rows>(d, gradients, grad_row<Shape>(), tile, Shape::parts, consumer);
     ATTN__LOOP for (int n = 0; n < Shape::parts; n++) clear_slot<T, Columns, part>(tile + n * bytes);
 }
 template <class T, class Shape>
@@ -10199,8 +10201,7 @@ ATTN__DEVICE void guard_halves(const grad_consumer &c, const grad_tile &first, u
 {
     const int consumer = hw::anew(c.number);            /* what is made of it is not kept */
     if (flags & NONFINITE_DP)
-        guard_half<T, Shape, Shape::v>(r.sum_values, first.gradients + Shape::left, tile_address(first.moving_dp),
-                                       consumer);
+        guard_half<T, Shape, Shape::v>(r.sum_values, first.gradients, tile_address(first.moving_dp), consumer);
     if (flags & NONFINITE_MOVING)
         guard_half<T, Shape, Shape::qk>(r.sum, first.gradients, tile_address(first.moving), consumer);
 }
@@ -10890,8 +10891,8 @@ namespace attn__gpu {
                                                                                                 parts its last block
        mma_grad_keys           128      41, 73         all, 1 (NaN guard)            255        FA2 backward
          above 128 columns     256      97             all, 1                        255
-       mma_grad_queries        128      64, 96         all                           255        dQ, of f32 (and where a
-                                                                                                size is odd: >>mma)
+       mma_grad_queries        128      64, 96         all                           255        dQ: f32, or columns not
+                                                                                                32, 64, 96, ..
        mma_grad_pairs          128      32, 48, 80     all                           255        d_bias (and d_scale,
                                                                                                 d_alibi)
        sum_pairs               128      none           none                          55
@@ -11457,8 +11458,7 @@ struct device_call {
             const int64_t first = make_halves(numbers, NULL) + hopper_workspace(numbers, dev, backward, true);
             of_stage = of_stage > first ? of_stage : first;
         }
-        const bool takes_starts = backward ? mma_sweeps_once(own) : mma_has_starts(own);
-        if (smaller && has_starts(p) && !takes_starts) {        /* with fewer rows it is stage 1's */
+        if (smaller && has_starts(p) && mma_lacks_starts(own, backward)) {      /* with fewer rows it is stage 1's */
             const int64_t of_tiles = tiled_workspace(own, dev, backward, true);
             of_stage = of_stage > of_tiles ? of_stage : of_tiles;
         }

@@ -707,6 +707,38 @@ static void fast_workspace_of_entries(void) {
     play_as_before(arch);
 }
 
+static int runs_on(const attn_desc *d, const attn_grad *g, int stage) {
+    static const char *const words[] = {"on the device, stage 1", "on the device, stage 2", "on the device, stage 3"};
+    return explained(d, g, words[stage - 1]);
+}
+/* The same of gradients with 256 columns: those of few rows are stage 1's where there are no stats, for no forward of
+   stage 2 finds them. The arrays are only described. */
+static void fast_workspace_of_gradients(void) {
+    const void *address = (const void *)((uintptr_t)1 << 40);
+    const int arch = fake_arch();
+    size_t bytes[3] = {0};
+    for (int n = 0; n < 3; n++) { /* not there yet; of 64 queries; of 32 */
+        const int queries = n == 2 ? 32 : 64;
+        attn_desc d = {0};
+        attn_grad g = {0};
+        if (!play(90)) return;
+        d.q = g.d_out = attn_view_typed(ATTN_F16, address, 4, 1, 8, queries, 256);
+        d.k = d.v = attn_view_typed(ATTN_F16, address, 4, 1, 8, 4000, 256);
+        d.out = attn_out_typed(ATTN_F16, (void *)((uintptr_t)1 << 41), 4, 1, 8, queries, 256);
+        g.dq = attn_out_typed(ATTN_F16, (void *)((uintptr_t)1 << 42), 4, 1, 8, queries, 256);
+        d.query_starts = attn_view_typed(ATTN_I32, address, 1, 1, 0, 0, 0);
+        fake_everything(2);
+        CHECK(runs_on(&d, &g, n == 2 ? 1 : 3));
+        CHECK(n < 2 || explained(&d, &g, "mma.sync: entries with starts without stats"));
+        if (n == 0) d.out.data = g.dq.data = 0;
+        CHECK_STATUS(attn_backward_workspace_size(&d, &g, &bytes[n], 0), ATTN_OK);
+        play_as_before(arch);
+    }
+    CHECKF(bytes[1] <= bytes[0] && bytes[2] <= bytes[0], "%ld bytes for all, %ld and %ld needed", (long)bytes[0],
+           (long)bytes[1], (long)bytes[2]);
+    CHECK(bytes[2] > bytes[1]); /* else this shows nothing */
+}
+
 /* What a call costs its host: where each array lies is asked once, and which device is the current one; a map is made
    once for each array and size of tile. The first call of a thread, and it alone, asks the device's four numbers and
    the driver's function for tensor maps, and has each kernel allowed its shared memory; after a reset of the device
@@ -1038,10 +1070,6 @@ static void fast_read_codes(void) {
     }
 }
 
-static int runs_on(const attn_desc *d, const attn_grad *g, int stage) {
-    static const char *const words[] = {"on the device, stage 1", "on the device, stage 2", "on the device, stage 3"};
-    return explained(d, g, words[stage - 1]);
-}
 static attn_desc described_codes(const void *address, int queries, int keys, int size, int of, int page) {
     const int64_t rows = page ? page : keys, batch = page ? keys / page : 8;
     attn_desc d = {0};
@@ -2999,6 +3027,7 @@ const test_case suite_emulated[] = {
     {"emulated.fast_plans", fast_plans},
     {"emulated.fast_plans_refused", fast_plans_refused},
     {"emulated.fast_workspace_of_entries", fast_workspace_of_entries},
+    {"emulated.fast_workspace_of_gradients", fast_workspace_of_gradients},
     {"emulated.fast_split_keys", fast_split_keys},
     {"emulated.fast_stats", fast_stats},
     {"emulated.fast_fill", fast_fill},

@@ -719,12 +719,12 @@ static void fast_workspace_of_gradients(void) {
         attn_desc d = {0};
         attn_grad g = {0};
         if (!play(90)) return;
-        d.q = g.d_out = attn_view_typed(ATTN_F16, address, 4, 1, 8, queries, 256);
-        d.k = d.v = attn_view_typed(ATTN_F16, address, 4, 1, 8, 4000, 256);
-        d.out = attn_out_typed(ATTN_F16, (void *)((uintptr_t)1 << 41), 4, 1, 8, queries, 256);
-        g.dq = attn_out_typed(ATTN_F16, (void *)((uintptr_t)1 << 42), 4, 1, 8, queries, 256);
-        g.dk = attn_out_typed(ATTN_F16, (void *)((uintptr_t)1 << 43), 4, 1, 8, 4000, 256);
-        g.dv = attn_out_typed(ATTN_F16, (void *)((uintptr_t)1 << 44), 4, 1, 8, 4000, 256);
+        d.q = g.d_out = attn_view_typed(ATTN_F16, address, 4, 1, 1, queries, 256);
+        d.k = d.v = attn_view_typed(ATTN_F16, address, 4, 1, 1, 320, 256);
+        d.out = attn_out_typed(ATTN_F16, (void *)((uintptr_t)1 << 41), 4, 1, 1, queries, 256);
+        g.dq = attn_out_typed(ATTN_F16, (void *)((uintptr_t)1 << 42), 4, 1, 1, queries, 256);
+        g.dk = attn_out_typed(ATTN_F16, (void *)((uintptr_t)1 << 43), 4, 1, 1, 320, 256);
+        g.dv = attn_out_typed(ATTN_F16, (void *)((uintptr_t)1 << 44), 4, 1, 1, 320, 256);
         d.query_starts = attn_view_typed(ATTN_I32, address, 1, 1, 0, 0, 0);
         fake_everything(2);
         CHECK(runs_on(&d, &g, n == 2 ? 1 : 3));

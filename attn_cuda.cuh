@@ -4653,9 +4653,17 @@ template <class T> ATTN__DEVICE uint32_t pack_result(float x, float y)
     return hw::smaller_halves(hw::pack<T>(x, y), T::is_bf16 ? 0x7fc07fc0u : 0x7e007e00u);
 }
 
+/* Is row e of d times its factor finite, and the factor not 0? */
+template <int N> ATTN__DEVICE bool is_plain_row(const float (&d)[N], int e, float factor)
+{
+    float zero = factor * 0.0f;
+    ATTN__UNROLL for (int j = 0; j < N; j++)
+        if (j / 2 % 2 == e) zero = hw::fma(d[j], 0.0f, zero);
+    return factor != 0.0f && !is_nan(zero);
+}
 /* Rows of factor * d, those below `count`; adds: to what is there. Gradient: else a row whose factor is +0 has no
-   values, so 0 times infinity is 0. Stage 3's, which has no room in shared memory; each step by itself, for together
-   they would be long for each column. */
+   values, so 0 times infinity is 0. Each step by itself: together they would be long for each column. The forward's
+   plain rows have a way of their own, without which its kernel of 128 columns spills registers on sm_86. */
 template <class T, int D, bool Gradient>
 ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], const tile_row (&rows)[2], int64_t count,
                              int64_t columns, const float (&factor)[2], bool adds)
@@ -4667,6 +4675,7 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
         float *const floats = (float *)out.data + at;
         uint16_t *const halves = (uint16_t *)out.data + at;
         const bool none = !Gradient && bits_of(factor[e]) == 0;
+        const bool plain = !Gradient && !is_float && is_plain_row(d, e, factor[e]);
         float own[D / 4];
         ATTN__UNROLL for (int n = 0; n < D / 4; n++)
             own[n] = none ? 0.0f : hw::mul(d[4 * (n / 2) + 2 * e + n % 2], factor[e]);
@@ -4683,7 +4692,8 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
                     x += half_of<T>(two, 0);
                     y += half_of<T>(two, 1);
                 });
-            if (!is_float)
+            if (plain) each([&](int c, float x, float y) { *(uint32_t *)(halves + c) = hw::pack<T>(x, y); });
+            else if (!is_float)
                 each([&](int c, float x, float y) { *(uint32_t *)(halves + c) = pack_result<T>(x, y); });
         }
     }
@@ -5131,14 +5141,14 @@ ATTN__DEVICE void finish_rows(const params &p, const tile_row (&rows)[2], const 
         of_own = finish_row(p, own, (e ? soft.top[1] : soft.top[0]) * unit, e ? soft.mass[1] : soft.mass[0], l % 4 < 2);
     ATTN__UNROLL for (int n = 0; n < 2; n++) factor[n] = hw::shfl(of_own, l / 4 * 4 + n);
 }
-template <class T, int D>
+template <class T, int D, class... Room>
 ATTN__DEVICE void store_out(const params &p, const float (&out)[D / 2], const tile_row (&rows)[2], const row_pair &soft,
-                            float unit, uint32_t room)
+                            float unit, Room... room)
 {
     float factor[2];
     finish_rows(p, rows, soft, unit, factor);
     if (p.out.rank)
-        store_rows<T, D, false>(p.out, out, rows, p.queries, p.size_v / halves_each<T>, factor, false, room);
+        store_rows<T, D, false>(p.out, out, rows, p.queries, p.size_v / halves_each<T>, factor, false, room...);
 }
 
 /* of a row's four threads */
@@ -5250,11 +5260,11 @@ ATTN__DEVICE void leave_sums(const mma_work &m, int64_t at, const float (&out)[D
 }
 
 /* The results of the thread's rows, or where their keys are split what merge_row makes them of. */
-template <class T, int D>
+template <class T, int D, class... Room>
 ATTN__DEVICE void end_of_rows(const mma_work &m, int64_t at, const float (&out)[D / 2], const tile_row (&rows)[2],
-                              const row_pair &soft, float unit, uint32_t room)
+                              const row_pair &soft, float unit, Room... room)
 {
-    if (m.splits == 1) store_out<T, D>(m.p, out, rows, soft, unit, room);
+    if (m.splits == 1) store_out<T, D>(m.p, out, rows, soft, unit, room...);
     else leave_sums<D>(m, at, out, rows, soft, unit);
 }
 
@@ -5591,8 +5601,10 @@ ATTN__DEVICE void end_of_warp(const mma_work &m, int number, int row0, const flo
             ends[0] = bare_row(m, in, tile.b, tile.group, row);
             ends[1] = bare_row(m, in, tile.b, tile.group, row + 8);
         } else two_rows(ends, rows, r);
-        end_of_rows<T, 2 * N>(m, part * m.p.queries * m.pack + row, out[r], ends, soft[r], unit_of<Task::extra>(m.p),
-                              room);
+        const int64_t at = part * m.p.queries * m.pack + row;
+        const float unit = unit_of<Task::extra>(m.p);
+        if constexpr (T::is_f32 || (RowBlocks > 1 && N > 32)) end_of_rows<T, 2 * N>(m, at, out[r], ends, soft[r], unit);
+        else end_of_rows<T, 2 * N>(m, at, out[r], ends, soft[r], unit, room);
     }
 }
 
@@ -5681,8 +5693,8 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     static_assert(WarpsKV > 1 ? warp_room<columns> <= shape::slots : 4 * warp_room<columns> <= shape::shared_bytes,
                   "store_rows has room");
     if (warp_kv == 0)                                   /* it has the sums of all */
-        end_of_warp<T, task>(m, task::by_lane ? hw::anew(number) : number, row0, out, soft, rows,
-                             WarpsKV > 1 ? q + whole : q + row0 / 16 * warp_room<columns>);
+        end_of_warp<T, task>(m, hw::anew(number), WarpsKV > 1 ? 0 : hw::thread_anew() / 32 * 16, out, soft, rows,
+                             q + (WarpsKV > 1 ? whole : hw::thread_anew() / 32 * warp_room<columns>));
     hw::sync();                                         /* Q and the slots are free again */
 }
 
@@ -6862,7 +6874,7 @@ ATTN__DEVICE nonfinite_tiles weigh_queries(float (&s)[Queries / 2], float (&ds)[
 template <class T, int Queries, int Rows>
 ATTN__DEVICE void leave_scores(uint32_t to, const float (&s)[Queries / 2], int row0, int chunk)
 {
-    const int l = hw::lane(), key = row0 + l / 4;
+    const int l = hw::lane_anew(), key = row0 + l / 4;
     ATTN__UNROLL for (int j = 0; j < Queries / 2; j += 2)
         hw::store_shared(to + chunk_of(key + j / 2 % 2 * 8, chunk + j / 4, Rows) + l % 4 * 4,
                          hw::pack<T>(s[j], s[j + 1]));
@@ -6935,9 +6947,9 @@ ATTN__DEVICE void add_part(float *to, const float (&part)[4], bool first)
    where there are 256, half of them each. */
 template <int D, class Shape> ATTN__DEVICE int place_in_sums()
 {
-    const int warp = hw::thread() / 32;
     if (!Shape::splits) return hw::thread();
-    return warp / 2 % 2 * (D / 32 * 512) + (warp / 4 * 2 + warp % 2) * 32 + hw::lane();
+    const int thread = hw::thread_anew(), warp = thread / 32;
+    return warp / 2 % 2 * (D / 32 * 512) + (warp / 4 * 2 + warp % 2) * 32 + thread % 32;
 }
 /* Adds the block's part of a tile of queries, the tile-th of all; the gradients are in shared memory. nonfinite: some
    key may be so. found(): when all warps have their parts, and none reads shared memory (Shape::splits). */
@@ -6946,7 +6958,8 @@ ATTN__DEVICE void add_to_dq(const grad_work &m, uint32_t tile, int turn, uint32_
                             F found)
 {
     constexpr int down = Shape::queries / 16, columns = D * down / (Shape::threads / 32);     /* of a warp */
-    const int warp = hw::thread() / 32, query = warp % down * 16, column = warp / down * columns;
+    const int warp = (Shape::splits ? hw::thread_anew() : hw::thread()) / 32, query = warp % down * 16;
+    const int column = warp / down * columns;
     float dq[columns / 2];
     if (nonfinite) {
         product_of_gradients<T, columns, Shape::rows, true>(dq, gradients, k, query, column);
@@ -7032,7 +7045,7 @@ template <int D, class Shape>
 ATTN__DEVICE void copy_parts(uint32_t to, const params &p, const attn__array &a, int64_t columns, int b, int h, int i0)
 {
     static_assert(Shape::threads == Shape::queries * 8, "eight threads copy a row");
-    const int row = hw::thread() / 8, column = hw::thread() % 8 * 8, part = row / Shape::part;
+    const int thread = hw::thread_anew(), row = thread / 8, column = thread % 8 * 8, part = row / Shape::part;
     const uint32_t at = to + part * (Shape::moving / Shape::parts) +
                         chunk_of(row % Shape::part, column / 8, Shape::part);
     const uint16_t *const from = row_of(a, b, h, i0 + row) + column;
@@ -7074,9 +7087,9 @@ template <class T, int D, class Shape, int Held>
 ATTN__DEVICE void product_of_held(float (&ds)[Shape::part / 2], const grad_tiles &part, int row0,
                                   const uint32_t (&held)[Held][4])
 {
-    const uint32_t from = right_address(part.d_out, Shape::part, hw::lane());
+    const uint32_t from = right_address(part.d_out, Shape::part, hw::lane_anew());
     uint32_t b[4];
-    product_of_rows<T, Shape::part, D - Shape::held, Shape::rows>(ds, part.v, row0, part.d_out);
+    product_of_rows<T, Shape::part, D - Shape::held, Shape::rows, true>(ds, part.v, row0, part.d_out);
     ATTN__UNROLL for (int k = 0; k < Shape::held / 16; k++)
         ATTN__UNROLL for (int n = 0; n < Shape::part; n += 16) {
             load_along(b, from, Shape::part, n, (D - Shape::held) / 16 + k);
@@ -7092,7 +7105,7 @@ ATTN__DEVICE void add_half(float (&d)[half_columns<D>::numbers], uint32_t pairs,
 {
     typedef half_columns<D> half;
     constexpr int rows = Shape::part, bytes = Shape::moving / Shape::parts;
-    const uint32_t from = down_address(tile, rows, hw::lane()), whole = from + half::first(which) / 64 * (rows * 128);
+    const uint32_t from = down_address(tile, rows, hw::lane_anew()), whole = from + half::first(which) / 64 * (rows * 128);
     const uint32_t rest = (from ^ which * (half::rest * 2)) + half::whole / 64 * (rows * 128);
     ATTN__UNROLL for (int k = 0; k < Shape::parts; k++) {
         uint32_t a[4];
@@ -7130,7 +7143,7 @@ ATTN__DEVICE bool leave_pairs(const params &p, const grad_tiles &tiles, uint32_t
     const int row0 = hw::warp() % 4 * 16, which = hw::warp() / 4;
     const grad_tiles of_part = part_of<Shape>(tiles, which);
     float s[part / 2], ds[part / 2];
-    product_of_rows<T, part, D, rows>(s, of_part.k, row0, of_part.q);
+    product_of_rows<T, part, D, rows, true>(s, of_part.k, row0, of_part.q);
     hw::cp_async_wait<0>(), hw::sync();                 /* d_out is there */
     product_of_held<T, D, Shape>(ds, of_part, row0, held);
     const nonfinite_tiles nonfinite = weigh_queries<T, D, Extra, part, rows>(

@@ -4714,8 +4714,9 @@ template <class T> ATTN__DEVICE void store_two(const attn__array &out, int64_t a
     }
 }
 /* The same through shared memory, where a warp has `room` for its 16 rows, warp_room<D> bytes: lanes that have
-   neighbours of a row go to memory together, and loops are short to compile. 32 bytes are exchanged by their row, so
-   that lanes do not meet in a bank. */
+   neighbours of a row go to memory together, and loops are short to compile. (Stage 3 has no such room, and kernels of
+   the forward that have no register to spare keep to the first way.) 32 bytes are exchanged by their row, so that lanes
+   do not meet in a bank. */
 template <int D> constexpr int warp_room = 16 * ((D + 31) / 32 * 128);
 template <class T, int D, bool Gradient>
 ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], const tile_row (&rows)[2], int64_t count,
@@ -7105,7 +7106,8 @@ ATTN__DEVICE void add_half(float (&d)[half_columns<D>::numbers], uint32_t pairs,
 {
     typedef half_columns<D> half;
     constexpr int rows = Shape::part, bytes = Shape::moving / Shape::parts;
-    const uint32_t from = down_address(tile, rows, hw::lane_anew()), whole = from + half::first(which) / 64 * (rows * 128);
+    const uint32_t from = down_address(tile, rows, hw::lane_anew());
+    const uint32_t whole = from + half::first(which) / 64 * (rows * 128);
     const uint32_t rest = (from ^ which * (half::rest * 2)) + half::whole / 64 * (rows * 128);
     ATTN__UNROLL for (int k = 0; k < Shape::parts; k++) {
         uint32_t a[4];

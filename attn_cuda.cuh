@@ -6875,7 +6875,8 @@ ATTN__DEVICE nonfinite_tiles weigh_queries(float (&s)[Queries / 2], float (&ds)[
 template <class T, int Queries, int Rows>
 ATTN__DEVICE void leave_scores(uint32_t to, const float (&s)[Queries / 2], int row0, int chunk)
 {
-    const int l = hw::lane_anew(), key = row0 + l / 4;
+    /* anew: no spill on sm_90a, where stage 3 has calls of many rows */
+    const int l = ATTN__HAVE_WGMMA ? hw::lane_anew() : hw::lane(), key = row0 + l / 4;
     ATTN__UNROLL for (int j = 0; j < Queries / 2; j += 2)
         hw::store_shared(to + chunk_of(key + j / 2 % 2 * 8, chunk + j / 4, Rows) + l % 4 * 4,
                          hw::pack<T>(s[j], s[j + 1]));
@@ -7088,9 +7089,9 @@ template <class T, int D, class Shape, int Held>
 ATTN__DEVICE void product_of_held(float (&ds)[Shape::part / 2], const grad_tiles &part, int row0,
                                   const uint32_t (&held)[Held][4])
 {
-    const uint32_t from = right_address(part.d_out, Shape::part, hw::lane_anew());
+    const uint32_t from = right_address(part.d_out, Shape::part, hw::lane());
     uint32_t b[4];
-    product_of_rows<T, Shape::part, D - Shape::held, Shape::rows, true>(ds, part.v, row0, part.d_out);
+    product_of_rows<T, Shape::part, D - Shape::held, Shape::rows>(ds, part.v, row0, part.d_out);
     ATTN__UNROLL for (int k = 0; k < Shape::held / 16; k++)
         ATTN__UNROLL for (int n = 0; n < Shape::part; n += 16) {
             load_along(b, from, Shape::part, n, (D - Shape::held) / 16 + k);
@@ -7106,8 +7107,7 @@ ATTN__DEVICE void add_half(float (&d)[half_columns<D>::numbers], uint32_t pairs,
 {
     typedef half_columns<D> half;
     constexpr int rows = Shape::part, bytes = Shape::moving / Shape::parts;
-    const uint32_t from = down_address(tile, rows, hw::lane_anew());
-    const uint32_t whole = from + half::first(which) / 64 * (rows * 128);
+    const uint32_t from = down_address(tile, rows, hw::lane()), whole = from + half::first(which) / 64 * (rows * 128);
     const uint32_t rest = (from ^ which * (half::rest * 2)) + half::whole / 64 * (rows * 128);
     ATTN__UNROLL for (int k = 0; k < Shape::parts; k++) {
         uint32_t a[4];
@@ -7145,7 +7145,7 @@ ATTN__DEVICE bool leave_pairs(const params &p, const grad_tiles &tiles, uint32_t
     const int row0 = hw::warp() % 4 * 16, which = hw::warp() / 4;
     const grad_tiles of_part = part_of<Shape>(tiles, which);
     float s[part / 2], ds[part / 2];
-    product_of_rows<T, part, D, rows, true>(s, of_part.k, row0, of_part.q);
+    product_of_rows<T, part, D, rows>(s, of_part.k, row0, of_part.q);
     hw::cp_async_wait<0>(), hw::sync();                 /* d_out is there */
     product_of_held<T, D, Shape>(ds, of_part, row0, held);
     const nonfinite_tiles nonfinite = weigh_queries<T, D, Extra, part, rows>(

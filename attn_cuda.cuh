@@ -5792,6 +5792,7 @@ void mma_forward_kernel(ATTN__PARAM mma_work m)
 /* A warp per row */
 ATTN__KERNEL(32 * WARPS, 1) void merge_splits(ATTN__PARAM mma_work m)
 {
+#if ATTN__HAVE_MMA
     const params &p = m.p;
     const int64_t tasks = m.packed.count ? packed_count(m.packed, 0) * m.rows : p.queries * m.pack;
     const int64_t all = batch_of_rows(p) * m.groups * tasks;
@@ -5805,6 +5806,9 @@ ATTN__KERNEL(32 * WARPS, 1) void merge_splits(ATTN__PARAM mma_work m)
         const entry in = entry_of(p, b);
         if (row < in.rows_end * m.pack) merge_row(m, in, (int)b, (int)(task / tasks % m.groups), (int)row);
     }
+#else
+    hw::missing();
+#endif
 }
 
 /* What turns a row's scores into weights, e^(score - base) * inverse, from its stats; no mass: 0. sink: its weight */

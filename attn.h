@@ -3240,7 +3240,8 @@ ATTN__KERNEL int ATTN__V(merge)(const attn__merging *given)
 }
 
 /* A strip of R rows and N vectors in registers, chain by chain. R, N and kind are constants where this is inlined. */
-ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const attn__product *p, int64_t row)
+ATTN__HELPER void ATTN__V(strip_in)(const int R, const int N, const int kind, const attn__product *p, int64_t row,
+                                    ATTN__VEC *acc)
 {
     const int64_t c_row = p->c_row;
     const int go_on = p->onto == ATTN__GO_ON;
@@ -3248,7 +3249,6 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
     const float *other = p->fetch ? attn__ahead(p->fetch, R > 1 ? row : 0, p->fetch_row) : NULL;
     const float *x = kind == ATTN__WEIGHTED_DIFFERENCE ? p->x + row*p->x_row : NULL;
     float *c = p->c + row*c_row;
-    ATTN__VEC acc[ATTN__SUMS > 12 ? ATTN__SUMS : 12];
     int64_t left = p->depth, depth;
     int add = p->onto >= ATTN__ADD_AFTER, r, i;
     ATTN__EACH(r, (R + 2) / 3) {
@@ -3283,6 +3283,17 @@ ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const
         add = 1;
         c = p->c + row*c_row;
     } while (left > 0);
+}
+/* Older clang leaves the sums of one row on the stack: then few of them, for the stack's sake. */
+ATTN__HELPER void ATTN__V(strip)(const int R, const int N, const int kind, const attn__product *p, int64_t row)
+{
+    if (R == 1) {
+        ATTN__VEC acc[8];
+        ATTN__V(strip_in)(R, N, kind, p, row, acc);
+    } else {
+        ATTN__VEC acc[ATTN__SUMS > 12 ? ATTN__SUMS : 12];
+        ATTN__V(strip_in)(R, N, kind, p, row, acc);
+    }
 }
 
 /* What is rarer than a product, in one or two vectors at a time: short rather than fast. */

@@ -72,8 +72,9 @@
              and those whose page is none; for attn_rope positions are clamped to the rows of the tables, and what
              factors of attn_rope_table hold is used as it is. All else is checked as on the CPU.
    SEQUENCES Starts run in all stages, forward (2: of head sizes up to 192); with a mask or a bias in stages 1 and 2.
-             Gradients are stage 3's, too, and stage 2's where it finds them in one sweep (BITS); of packed keys with a
-             length for each query, and where d_scale or d_alibi is wanted, stage 1's.
+             Gradients are stage 3's, too, and stage 2's where it finds them in one sweep (BITS), of head sizes above
+             192 where there are stats; of packed keys with a length for each query, and where d_scale or d_alibi is
+             wanted, stage 1's.
              Pages, forward, are stage 1's and, where keys have no starts, stage 2's; of a multiple of 8 rows stage 3's,
              too (of int8: TYPES). Both are in attn_mask. Keys in parts, forward, are stage 1's; gradients of them are
              refused (ATTN_ERR_PLACE). Parts have the bound of one call, not its bits. An entry has the bits of a call
@@ -117,11 +118,11 @@
              Where layers of attn_mha_backward share an input of 16 bits, its gradient is rounded after each layer.
    BITS      The same from run to run, backward too: no sum depends on who comes first, but for ATTN_PRECISION_FAST.
              Of f16 and bf16 stage 3 finds dq in the sweep over keys and queries that finds dk and dv, five products in
-             place of seven (attn_explain_backward tells), and so does stage 2 in heads of at most 128 numbers (where
-             the kernel has no more columns, ATTN_CUDA_HEAD_DIMS, and these are a multiple of 32). The floats of dq are
-             summed in the workspace, for each row as many as the kernel has columns, in stage 3 a multiple of 64, in
-             the order of the keys: blocks take turns. With ATTN_PRECISION_FAST they do not wait, and dq is a sum in any
-             order: the same bound, but not the same bits from run to run.
+             place of seven (attn_explain_backward tells), and so does stage 2, but where ATTN_CUDA_HEAD_DIMS has a size
+             below 128 for them that is no multiple of 32. The floats of dq are summed in the workspace, for each row as
+             many as the kernel has columns, in stage 3 and above 128 a multiple of 64, in the order of the keys: blocks
+             take turns. With ATTN_PRECISION_FAST they do not wait, and dq is a sum in any order: the same bound, but
+             not the same bits from run to run.
              Bits are different from the CPU's, except attn_bmm without ATTN_PRECISION_FAST, masks, dropout masks,
              conversion, codes, what is appended and rotary positions with their tables, which are identical. They
              depend on which stage runs (attn_explain tells), and so on the device and on which results are asked for;
@@ -412,6 +413,10 @@ ATTN__DEVICE uint32_t shared_address(const void *p) { return (uint32_t)__cvta_ge
 ATTN__DEVICE void store_shared(uint32_t address, uint32_t value)
 {
     asm volatile("st.shared.b32 [%0], %1;" :: "r"(address), "r"(value) : "memory");
+}
+ATTN__DEVICE void store_shared(uint32_t address, const uint32_t (&r)[2])    /* 8 bytes, aligned */
+{
+    asm volatile("st.shared.v2.b32 [%0], {%1, %2};" :: "r"(address), "r"(r[0]), "r"(r[1]) : "memory");
 }
 ATTN__DEVICE void store_shared(uint32_t address, const uint32_t (&r)[4])    /* 16 bytes, aligned */
 {
@@ -3965,13 +3970,12 @@ template <class T> ATTN__DEVICE void pack_left(uint32_t (&a)[4], const float *s,
    number does (softmax_tile, drop_tile, pair_grad). A tile is nonfinite where some number of it is not finite.
        Where to look: only tiles at the edge of a mask have excluded pairs. There the forward looks at the tile of V
    (has_nonfinite; in stage 3 hopper_look). The backward need not: it has the products of all these rows, and where a
-   row is nonfinite, so are its products (any_nonfinite); d_out alone shows in its shift, d_out . out
-   (has_nonfinite_shift). Stage 3 has looked beforehand (hopper_grad_prepare).
+   row is nonfinite, so are its products (any_nonfinite). Stage 3 has looked beforehand (hopper_grad_prepare).
        What to do: where a pair that is not excluded has such a number as a factor, d becomes NaN (mark_nonfinite; in
-   the forward of stage 3, where reaches alone exclude pairs and no weight is -0, mark_where; in its backward, where
-   weights lie in shared memory in 16 bits, guard_half, for which keep_vanished makes them -0). Then the product has
-   zeros in place of these numbers: clear_nonfinite puts them into the tile, or, in stage 2's backward, add_weighted
-   into its registers. A nonfinite tile at an edge is rare: this code is to be short and to cost the loops no
+   the forward of stage 3, where reaches alone exclude pairs and no weight is -0, mark_where; in the backward, where
+   pairs lie in shared memory in 16 bits, mark_half). Then the product has zeros in place of these numbers:
+   clear_nonfinite puts them into the tile, or, in stage 2's backward of up to 128 columns and for dq, add_product into
+   its registers. A nonfinite tile at an edge is rare: this code is to be short and to cost the loops no
    registers. */
 struct alignas(16) eight_halves { uint32_t pair[4]; };
 template <class T> ATTN__DEVICE float half_of(uint32_t pair, int n)
@@ -4245,15 +4249,6 @@ template <int N> ATTN__DEVICE bool any_nonfinite(const float (&s)[N])
 {
     float zero = 0.0f;
     ATTN__UNROLL for (int j = 0; j < N; j++) zero = hw::fma(s[j], 0.0f, zero);
-    return hw::any(is_nan(zero));
-}
-
-/* A d_out that is not finite makes its row's shift so. */
-template <int Queries> ATTN__DEVICE bool has_nonfinite_shift(uint32_t numbers)
-{
-    float zero = 0.0f;
-    for (int i = hw::lane(); i < Queries; i += 32)
-        zero = hw::fma(float_of(hw::load_shared_word(numbers + (2 * Queries + i) * 4)), 0.0f, zero);
     return hw::any(is_nan(zero));
 }
 
@@ -4704,6 +4699,62 @@ ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], co
     }
 }
 
+/* Two neighbours of a row */
+template <class T> ATTN__DEVICE void store_two(const attn__array &out, int64_t at, float x, float y, bool adds)
+{
+    if (T::is_f32 || out.type == ATTN_F32) {
+        float *const to = (float *)out.data + at;
+        if (adds) x += to[0], y += to[1];
+        to[0] = quiet(x), to[1] = quiet(y);
+    } else if constexpr (!T::is_f32) {
+        uint32_t *const to = (uint32_t *)((uint16_t *)out.data + at);
+        const uint32_t two = adds ? *to : 0;
+        if (adds) x += half_of<T>(two, 0), y += half_of<T>(two, 1);
+        *to = pack_result<T>(x, y);
+    }
+}
+/* The same through shared memory, where a warp has `room` for its 16 rows, warp_room<D> bytes: lanes that have
+   neighbours of a row go to memory together, and loops are short to compile. (Stage 3 has no such room, and kernels of
+   the forward that have no register to spare keep to the first way.) 32 bytes are exchanged by their row, so that lanes
+   do not meet in a bank. */
+template <int D> constexpr int warp_room = 16 * ((D + 31) / 32 * 128);
+template <class T, int D, bool Gradient>
+ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], const tile_row (&rows)[2], int64_t count,
+                             int64_t columns, const float (&factor)[2], bool adds, uint32_t room)
+{
+    constexpr uint32_t row_bytes = warp_room<D> / 16;
+    const int l = hw::lane_anew(), end = least((int)columns, D);
+    int64_t at[2];                                      /* -1: not stored */
+    hw::sync_warp();                                    /* what was there is behind it */
+    ATTN__UNROLL for (int e = 0; e < 2; e++) {
+        const bool stores = rows[e].i < count && (Gradient || is_inside(rows[e]));
+        const uint32_t row = room + (l / 4 + 8 * e) * row_bytes + l % 4 * 8;
+        at[e] = stores ? place(out, rows[e].b, rows[e].h, rows[e].i, 0) : -1;
+        ATTN__UNROLL for (int j = 0; j < D / 8; j++) {
+            const uint32_t two[2] = {bits_of(d[4 * j + 2 * e]), bits_of(d[4 * j + 2 * e + 1])};
+            hw::store_shared(row + (j / 4 * 128 + (j % 4 ^ l / 4 % 4) * 32), two);
+        }
+    }
+    hw::sync_warp();
+    ATTN__LOOP for (int row = 0; row < 8; row++) {
+        uint32_t two[2][(D + 63) / 64][2];
+        ATTN__UNROLL for (int e = 0; e < 2; e++)
+            ATTN__UNROLL for (int k = 0; k < (D + 63) / 64; k++)
+                if (64 * k + 2 * l < D)
+                    hw::load_shared(two[e][k], room + (row + 8 * e) * row_bytes + k * 256 + (l * 8 ^ row % 4 * 32));
+        ATTN__UNROLL for (int e = 0; e < 2; e++) {
+            const int64_t to = hw::shfl(at[e], row * 4);
+            const float times = hw::shfl(factor[e], row * 4);
+            const bool none = !Gradient && bits_of(times) == 0;
+            const auto number = [&](uint32_t x) { return none ? 0.0f : hw::mul(float_of(x), times); };
+            ATTN__UNROLL for (int k = 0; k < (D + 63) / 64; k++) {
+                const int c = 64 * k + 2 * l;
+                if (to >= 0 && c < end) store_two<T>(out, to + c, number(two[e][k][0]), number(two[e][k][1]), adds);
+            }
+        }
+    }
+}
+
 /* Scores of the keys from key0 on become weights. PerPair: not by a reach alone may pairs be excluded. */
 template <int N, bool Extra, bool Edge, bool PerPair, bool Starts = false, class F>
 ATTN__DEVICE void softmax_keys(float (&s)[N / 2], row_pair &soft, const params &p, const tile_row (&rows)[2], int key0,
@@ -5079,23 +5130,26 @@ ATTN__DEVICE void make_pieces(const made_tile<D, Rows, Threads> &made, uint32_t 
     }
 }
 
-/* What the sums of the thread's rows are to be multiplied by; writes log-sum-exp and stats. */
+/* What the sums of the thread's rows are to be multiplied by; writes log-sum-exp and stats. Of the four threads that
+   have the same two rows each finds one's. */
 ATTN__DEVICE void finish_rows(const params &p, const tile_row (&rows)[2], const row_pair &soft, float unit,
                               float (&factor)[2])
 {
-    ATTN__UNROLL for (int e = 0; e < 2; e++) {
-        factor[e] = 0.0f;
-        if (is_inside(rows[e]))
-            factor[e] = finish_row(p, rows[e], soft.top[e] * unit, soft.mass[e], hw::lane() % 4 == 0);
-    }
+    const int l = hw::lane_anew(), e = l % 2;
+    const tile_row own = e ? rows[1] : rows[0];
+    float of_own = 0.0f;
+    if (is_inside(own))
+        of_own = finish_row(p, own, (e ? soft.top[1] : soft.top[0]) * unit, e ? soft.mass[1] : soft.mass[0], l % 4 < 2);
+    ATTN__UNROLL for (int n = 0; n < 2; n++) factor[n] = hw::shfl(of_own, l / 4 * 4 + n);
 }
-template <class T, int D>
+template <class T, int D, class... Room>
 ATTN__DEVICE void store_out(const params &p, const float (&out)[D / 2], const tile_row (&rows)[2], const row_pair &soft,
-                            float unit)
+                            float unit, Room... room)
 {
     float factor[2];
     finish_rows(p, rows, soft, unit, factor);
-    if (p.out.rank) store_rows<T, D, false>(p.out, out, rows, p.queries, p.size_v / halves_each<T>, factor, false);
+    if (p.out.rank)
+        store_rows<T, D, false>(p.out, out, rows, p.queries, p.size_v / halves_each<T>, factor, false, room...);
 }
 
 /* of a row's four threads */
@@ -5207,11 +5261,11 @@ ATTN__DEVICE void leave_sums(const mma_work &m, int64_t at, const float (&out)[D
 }
 
 /* The results of the thread's rows, or where their keys are split what merge_row makes them of. */
-template <class T, int D>
+template <class T, int D, class... Room>
 ATTN__DEVICE void end_of_rows(const mma_work &m, int64_t at, const float (&out)[D / 2], const tile_row (&rows)[2],
-                              const row_pair &soft, float unit)
+                              const row_pair &soft, float unit, Room... room)
 {
-    if (m.splits == 1) store_out<T, D>(m.p, out, rows, soft, unit);
+    if (m.splits == 1) store_out<T, D>(m.p, out, rows, soft, unit, room...);
     else leave_sums<D>(m, at, out, rows, soft, unit);
 }
 
@@ -5535,7 +5589,7 @@ template <class Shape> ATTN__DEVICE mma_tile tile_of(const mma_work &m, int numb
 /* The results of a warp's rows. What their task is, is found again. */
 template <class T, class Task, int RowBlocks, int N, class Rows>
 ATTN__DEVICE void end_of_warp(const mma_work &m, int number, int row0, const float (&out)[RowBlocks][N],
-                              const row_pair (&soft)[RowBlocks], const Rows &rows)
+                              const row_pair (&soft)[RowBlocks], const Rows &rows, uint32_t room)
 {
     typedef typename Task::shape shape;
     const mma_tile tile = tile_of<shape>(m, number / m.splits);
@@ -5548,7 +5602,10 @@ ATTN__DEVICE void end_of_warp(const mma_work &m, int number, int row0, const flo
             ends[0] = bare_row(m, in, tile.b, tile.group, row);
             ends[1] = bare_row(m, in, tile.b, tile.group, row + 8);
         } else two_rows(ends, rows, r);
-        end_of_rows<T, 2 * N>(m, part * m.p.queries * m.pack + row, out[r], ends, soft[r], unit_of<Task::extra>(m.p));
+        const int64_t at = part * m.p.queries * m.pack + row;
+        const float unit = unit_of<Task::extra>(m.p);
+        if constexpr (T::is_f32 || (RowBlocks > 1 && N > 32)) end_of_rows<T, 2 * N>(m, at, out[r], ends, soft[r], unit);
+        else end_of_rows<T, 2 * N>(m, at, out[r], ends, soft[r], unit, room);
     }
 }
 
@@ -5633,9 +5690,13 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
     if constexpr (WarpsKV > 1) merge_warps<D, shape::slots>(out[0], soft[0], scale_of<Extra>(p), shared + whole);
     if constexpr (shape::codes)
         if (warp_kv == 0) order_columns<D>(out[0], shared + whole);
+    if constexpr (WarpsKV == 1) hw::sync();             /* tiles are behind all warps */
+    static_assert(WarpsKV > 1 ? warp_room<columns> <= shape::slots : 4 * warp_room<columns> <= shape::shared_bytes,
+                  "store_rows has room");
     if (warp_kv == 0)                                   /* it has the sums of all */
-        end_of_warp<T, task>(m, task::by_lane ? hw::anew(number) : number, row0, out, soft, rows);
-    hw::sync();                                     /* Q and the slots are free again */
+        end_of_warp<T, task>(m, hw::anew(number), WarpsKV > 1 ? 0 : hw::thread_anew() / 32 * 16, out, soft, rows,
+                             q + (WarpsKV > 1 ? whole : hw::thread_anew() / 32 * warp_room<columns>));
+    hw::sync();                                         /* Q and the slots are free again */
 }
 
 /* Four neighbours of a row of results; two of 16 bits are aligned. */
@@ -5731,6 +5792,7 @@ void mma_forward_kernel(ATTN__PARAM mma_work m)
 /* A warp per row */
 ATTN__KERNEL(32 * WARPS, 1) void merge_splits(ATTN__PARAM mma_work m)
 {
+#if ATTN__HAVE_MMA
     const params &p = m.p;
     const int64_t tasks = m.packed.count ? packed_count(m.packed, 0) * m.rows : p.queries * m.pack;
     const int64_t all = batch_of_rows(p) * m.groups * tasks;
@@ -5744,6 +5806,9 @@ ATTN__KERNEL(32 * WARPS, 1) void merge_splits(ATTN__PARAM mma_work m)
         const entry in = entry_of(p, b);
         if (row < in.rows_end * m.pack) merge_row(m, in, (int)b, (int)(task / tasks % m.groups), (int)row);
     }
+#else
+    hw::missing();
+#endif
 }
 
 /* What turns a row's scores into weights, e^(score - base) * inverse, from its stats; no mass: 0. sink: its weight */
@@ -5983,12 +6048,10 @@ ATTN__DEVICE tile_task keys_of_entry(const params &p, const task_order &o, const
 
 ATTN__DEVICE int take_ticket(int *tickets) { return hw::shfl(hw::lane() == 0 ? hw::take_one(tickets) : 0, 0); }
 
-/* ---- the backward: one kernel for the gradients of queries, which goes over the keys, and one for those of keys and
-   values, which goes over the queries and, where heads share keys, over these heads. Both have the weights again from
-   what the forward left of each row; no sum is shared between blocks, so all have a fixed order, but dq where one sweep
-   finds all gradients (add_to_dq). Where there is a kernel for that (mma_has_all, and all of stage 3), there is no
-   other: the one with options finds those that are wanted. */
-enum { OF_KEYS = 1, OF_VALUES = 2, OF_ALL = 7 };     /* the sums of a kernel of keys; of all: dq, too */
+/* ---- the backward: a kernel for the gradients of keys and values goes over the queries and, where heads share keys,
+   over these heads. It has the weights again from what the forward left of each row, and finds dq in the same sweep,
+   where blocks share sums (add_to_dq): the kernel with options finds those of the gradients that are wanted. Of f32,
+   and where columns are no multiple of 32 (mma_has_all), another one goes over the keys for gradients of queries. */
 /* Sums of dq in the workspace: tiles of so many rows and columns, whose numbers are as accumulators have them: of 16
    rows and 8 columns a thread has four, 128 threads 64 rows, or 32 and half of the columns, then the next 8 columns. A
    thread's four lie side by side (apart 1: sm_90 adds four neighbours at once), or each among those of all threads
@@ -6055,23 +6118,52 @@ ATTN__DEVICE void find_distances(float (&from)[Room], const params &p, int b, in
 enum { MMA_GRAD_THREADS = 128 };
 /* Where d_sink is wanted, a row's part of it: [B,H,padded], behind `shift` (kernel parameters have no room for it) */
 ATTN__DEVICE float *sinks_of(const grad_work &m) { return m.shift + batch_of_rows(m.p) * m.p.heads * m.padded; }
+/* N numbers of an array, from number From on */
+template <int From, int N, int M> ATTN__DEVICE float (&numbers_from(float (&of)[M]))[N]
+{
+    return reinterpret_cast<float (&)[N]>(of[From]);
+}
+/* Where two share the sums of so many columns (two warps, or consumers of stage 3: 0 and 1), each has whole panels of
+   64, for a product of wgmma cannot go from one to a part of the next, and half of the panel in the middle. Where both
+   begin; where a thread's number j is, which has its lane's 2 beside it. */
+template <int Columns> struct half_columns {
+    static constexpr int whole = Columns / 128 * 64, rest = Columns % 128 / 2, all = whole + rest, numbers = all / 2;
+    ATTN__DEVICE int first(int which) { return which * (Columns - whole); }
+    ATTN__DEVICE int first_of_rest(int which) { return whole + which * rest; }
+    ATTN__DEVICE int column(int which, int j)
+    {
+        return j < whole / 2 ? first(which) + j / 4 * 8 : first_of_rest(which) + (j - whole / 2) / 4 * 8;
+    }
+    ATTN__DEVICE bool has(int which, int column)
+    {
+        const int in_whole = column - first(which), in_rest = column - first_of_rest(which);
+        return (in_whole >= 0 && in_whole < whole) || (in_rest >= 0 && in_rest < rest);
+    }
+};
 /* As many at a time as no register is spilled for, on any architecture; extras take some registers too. All: of the
-   kernel of all sums, of which two blocks fit into the 100 KB of sm_86 with D 64. */
+   kernel of all sums, of which two blocks fit into the 100 KB of sm_86 with D 64. splits: sums of 16 keys would not fit
+   into a warp's registers. Then two warps have the same keys, each the scores of a part of a tile's queries and half of
+   the columns of dk and dv, and tiles lie in shared memory part by part. For 256 columns the 100 KB have no room for
+   all of v, so warps hold its last panel as left operands. */
 template <int D, bool Extra, bool All = false> struct grad_shape {
-    static constexpr int rows = 64, threads = MMA_GRAD_THREADS;
+    static constexpr bool splits = All && D > 128;
+    static constexpr int rows = 64, threads = splits ? 2 * MMA_GRAD_THREADS : MMA_GRAD_THREADS;
     static constexpr int keys = D <= (Extra ? 64 : 128) ? 64 : D <= 192 ? 32 : 16;          /* for 64 queries */
     static constexpr int queries = All ? 32 : D <= 32 ? 64 : D > 192 || D == 128 ? 16 : 32; /* for 64 keys */
-    static constexpr int values = 5 * queries * 4;                              /* a slot of base .. last */
-    static constexpr bool in_two = D > 128;  /* the sums for keys and for values do not fit in the registers together */
-    static constexpr int of_keys = in_two ? OF_KEYS : OF_KEYS | OF_VALUES;
-    static constexpr int shared_queries = 2 * tile_bytes<rows, D> + 4 * tile_bytes<keys, D> + 4 * 16;
-    static constexpr int pairs = 2 * tile_bytes<rows, D> + 2 * tile_bytes<keys, D>, elements = rows * keys * 4;
+    static constexpr int part = splits ? queries / 2 : queries, parts = queries / part, slots = splits ? 1 : 2;
+    static constexpr int held = splits && D > 192 ? 64 : 0;                     /* columns of v */
+    static constexpr int of_part = 5 * part * 4, values = parts * of_part;      /* a slot of base .. last */
+    static constexpr int whole = tile_bytes<rows, D>, moving = tile_bytes<queries, D>;
+    static constexpr int fixed = 2 * whole - tile_bytes<rows, held>;
+    static constexpr int shared_queries = 2 * whole + 4 * tile_bytes<keys, D> + 4 * 16;
+    static constexpr int pairs = 2 * whole + 2 * tile_bytes<keys, D>, elements = rows * keys * 4;
     static constexpr int shared_pairs = pairs > elements ? pairs : elements;
-    static constexpr int gradients = All ? tile_bytes<rows, queries> + 16 : 0;      /* of scores; a ticket */
-    static constexpr int shared_keys = 2 * tile_bytes<rows, D> + 4 * tile_bytes<queries, D> + 2 * values + gradients;
+    static constexpr int gradients = All ? tile_bytes<rows, 64> + 16 : 0;       /* of scores; weights; a ticket */
+    static constexpr int shared_keys = fixed + slots * (2 * moving + values) + gradients;
 };
-/* Has it a kernel of all sums? That is the only one then. */
-template <class T, int D> constexpr bool mma_has_all = !T::is_f32 && D <= 128 && D % 32 == 0;
+/* Has it a kernel of all sums? That is the only one then. Above 128 columns it has whole panels. */
+template <class T, int D> constexpr bool mma_has_all = !T::is_f32 && (D > 128 || D % 32 == 0);
+template <int D> constexpr int grad_size = D > 128 ? (D + 63) / 64 * 64 : D;
 
 /* One load if the address is 16-byte aligned, else four */
 ATTN__DEVICE void load_16_bytes(uint32_t (&w)[4], const void *from)
@@ -6251,23 +6343,55 @@ ATTN__DEVICE void set_places(tile_row (&rows)[2], int b, int h, int i)
     }
 }
 template <class T, int D>
-ATTN__DEVICE void store_dq(const params &p, const float (&dq)[D / 2], const tile_row (&rows)[2])
+ATTN__DEVICE void store_dq(const params &p, const float (&dq)[D / 2], const tile_row (&rows)[2], uint32_t room)
 {
     const float factor[2] = {p.scale, p.scale};
     store_rows<T, D, true>(p.dq, dq, rows, p.queries, p.size_q / halves_each<T>, factor,
-                           (p.accumulate & ATTN_GRAD_Q) != 0);
+                           (p.accumulate & ATTN_GRAD_Q) != 0, room);
 }
-template <class T, int D, int DV, bool Keys, bool Values>
+/* room: a warp's (store_rows); stage 3 has none */
+template <class T, int D, int DV, class... Room>
 ATTN__DEVICE void store_dk_dv(const params &p, const float (&dk)[D / 2], const float (&dv)[DV / 2],
-                              const tile_row (&rows)[2])
+                              const tile_row (&rows)[2], Room... room)
 {
     const float factor[2] = {p.scale, p.scale}, one[2] = {1.0f, 1.0f};
-    if (Keys && p.dk.rank)
+    if (p.dk.rank)
         store_rows<T, D, true>(p.dk, dk, rows, p.keys, p.size_q / halves_each<T>, factor,
-                               (p.accumulate & ATTN_GRAD_K) != 0);
-    if (Values && p.dv.rank)
+                               (p.accumulate & ATTN_GRAD_K) != 0, room...);
+    if (p.dv.rank)
         store_rows<T, DV, true>(p.dv, dv, rows, p.keys, p.size_v / halves_each<T>, one,
-                                (p.accumulate & ATTN_GRAD_V) != 0);
+                                (p.accumulate & ATTN_GRAD_V) != 0, room...);
+}
+/* A half of the columns of such rows */
+template <class T, int Columns, class... Room>
+ATTN__DEVICE void store_half(const params &p, const attn__array &to, const float (&d)[half_columns<Columns>::numbers],
+                             const tile_row (&keys)[2], int64_t columns, float factor, bool adds, int which,
+                             Room... room)
+{
+    typedef half_columns<Columns> half;
+    const float factors[2] = {factor, factor};
+    const auto from = [&](int column) {
+        attn__array a = to;
+        a.data = (char *)a.data + column * (a.type == ATTN_F32 ? 4 : 2);
+        return a;
+    };
+    auto &numbers = const_cast<float (&)[half::numbers]>(d);
+    if constexpr (half::whole != 0)
+        store_rows<T, half::whole, true>(from(half::first(which)), numbers_from<0, half::whole / 2>(numbers), keys,
+                                         p.keys, columns - half::first(which), factors, adds, room...);
+    if constexpr (half::rest != 0)
+        store_rows<T, half::rest, true>(from(half::first_of_rest(which)),
+                                        numbers_from<half::whole / 2, half::rest / 2>(numbers), keys, p.keys,
+                                        columns - half::first_of_rest(which), factors, adds, room...);
+}
+template <class T, int D, int DV, class... Room>
+ATTN__DEVICE void store_halves(const params &p, const float (&dk)[half_columns<D>::numbers],
+                               const float (&dv)[half_columns<DV>::numbers], const tile_row (&rows)[2], int which,
+                               Room... room)
+{
+    const bool adds_k = (p.accumulate & ATTN_GRAD_K) != 0, adds_v = (p.accumulate & ATTN_GRAD_V) != 0;
+    if (p.dk.rank) store_half<T, D>(p, p.dk, dk, rows, p.size_q, p.scale, adds_k, which, room...);
+    if (p.dv.rank) store_half<T, DV>(p, p.dv, dv, rows, p.size_v, 1.0f, adds_v, which, room...);
 }
 
 /* Behind: gradients of scores behind the softcap, not of the raw ones. */
@@ -6358,8 +6482,9 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
         add_tile<T, columns, keys>(dq, ds, k + n % 2 * slot, nonfinite);
     }
     hw::cp_async_wait<0>();
-    store_dq<T, columns>(p, dq, rows);
-    hw::sync();                                     /* the tiles are free again */
+    hw::sync();                                     /* the tiles are free */
+    store_dq<T, columns>(p, dq, rows, q + hw::warp() * warp_room<columns>);
+    hw::sync();                                     /* and again */
 }
 
 template <class T, int D, bool Extra>
@@ -6652,7 +6777,7 @@ ATTN__DEVICE void kept_of_queries(uint32_t (&kept)[(N + 31) / 32], const params 
 }
 
 /* pair_grad of keys by queries, see shape_queries. */
-template <int N, bool Extra, bool Edge, bool Keys>
+template <int N, bool Extra, bool Edge>
 ATTN__DEVICE void grads_of_queries(float (&s)[N / 2], float (&ds)[N / 2], const params &p, uint32_t numbers, int b,
                                    int h, int i0, int key0, float scale)
 {
@@ -6669,20 +6794,46 @@ ATTN__DEVICE void grads_of_queries(float (&s)[N / 2], float (&ds)[N / 2], const 
         const uint32_t keeps = drops ? hw::shfl(kept[j / 8], c % 32) >> hw::lane() / 4 : ~0u;
         ATTN__UNROLL for (int e = 0; e < 2; e++) {
             const int x = j / 2 * 4 + 2 * e + j % 2, key = key0 + 8 * e;
-            float none = 0.0f;
             pair_grad<Edge, Extra>(of, Extra || (key >= first && key < last), scale, Extra ? slope[x] : 1.0f,
-                            !Extra ? 1.0f : keeps >> 8 * e & 1 ? p.keep_scale : 0.0f, s[x], Keys ? ds[x] : none);
+                            !Extra ? 1.0f : keeps >> 8 * e & 1 ? p.keep_scale : 0.0f, s[x], ds[x]);
         }
     }
 }
 
 /* Where the tiles of a block of keys and the numbers of its queries are */
 struct grad_tiles { uint32_t k, v, q, d_out, rows; };
-template <int D, class Shape> ATTN__DEVICE grad_tiles grad_tiles_in(uint32_t shared, int slot)
+template <class Shape> ATTN__DEVICE grad_tiles grad_tiles_in(uint32_t shared, int slot)
 {
-    constexpr uint32_t whole = tile_bytes<Shape::rows, D>, moving = tile_bytes<Shape::queries, D>;
-    const uint32_t q = shared + 2 * whole, rows = q + 4 * moving;
-    return {shared, shared + whole, q + slot * moving, q + (2 + slot) * moving, rows + slot * Shape::values};
+    constexpr uint32_t moving = Shape::moving;
+    const uint32_t q = shared + Shape::fixed, d_out = q + Shape::slots * moving, rows = d_out + Shape::slots * moving;
+    return {shared, shared + Shape::whole, q + slot * moving, d_out + slot * moving, rows + slot * Shape::values};
+}
+/* The tiles of queries that such a block takes: of the heads that share its keys one after the other, of each from the
+   last to the first. Packs: entries may be packed, of which b is one; padded_row: its first in these arrays. */
+template <int Queries, bool Packs> struct moving_queries {
+    const grad_work &m;
+    int b, padded_row, first_key, last_key, group, parts;
+};
+template <int Queries, bool Packs> ATTN__DEVICE int batch_of(const moving_queries<Queries, Packs> &q)
+{
+    return Packs && q.m.rows.count ? 0 : q.b;
+}
+template <int Queries, bool Packs> ATTN__DEVICE int row_of_tile(const moving_queries<Queries, Packs> &q, moving_tile t)
+{
+    return (q.parts - 1 - t.part) * Queries;
+}
+template <int Queries, bool Packs>
+ATTN__DEVICE const tile_reach &reach_of_tile(const moving_queries<Queries, Packs> &q, int part)
+{
+    return reach_of_part<Queries>(q.m, batch_of(q), q.padded_row, q.parts - 1 - part);
+}
+template <int Queries, bool Packs>
+ATTN__DEVICE moving_tile next_of(const moving_queries<Queries, Packs> &q, moving_tile t)
+{
+    next_tile(t, q.group, q.parts, 1, [&](int part) {
+        return has_pairs(reach_of_tile(q, part), q.first_key, q.last_key);
+    });
+    return t;
 }
 /* A tile of queries and of d_out, from row i0 of the arrays on, and their numbers, which are at `batch` and `padded` in
    their own. Rows behind a packed entry's last come along: they have no keys (prepare_rows), and what is not finite
@@ -6696,24 +6847,22 @@ ATTN__DEVICE void copy_moving(const grad_tiles &to, const grad_work &m, int b, i
     copy_rows<D, Shape::queries, Shape::threads, Across>(to.d_out, p.d_out, p.size_v, b, h, i0, 0, end);
     copy_numbers<Shape::queries, Shape::threads>(to.rows, m, batch, h, padded);
 }
-/* A warp's scores, its 16 keys by the queries from i0 on, become weights, and ds the gradients of scores (Keys: if they
-   are wanted). Returns whether some q or k, some d_out or v may not be finite. */
+/* A warp's scores, its 16 keys from row0 on by the queries from i0 on, become weights, and ds the gradients of scores.
+   Returns whether some q or k, some d_out or v may not be finite. */
 struct nonfinite_tiles { bool q, d_out; };
-template <class T, int D, bool Extra, bool Keys, int Queries, int Rows>
+template <class T, int D, bool Extra, int Queries, int Rows>
 ATTN__DEVICE nonfinite_tiles weigh_queries(float (&s)[Queries / 2], float (&ds)[Queries / 2], const params &p,
-                                           const grad_tiles &at, int b, int h, int i0, int first_key, bool edge)
+                                           const grad_tiles &at, int b, int h, int i0, int first_key, int row0,
+                                           bool edge)
 {
-    const int row0 = hw::warp() * 16, key0 = first_key + row0 + hw::lane() / 4;
+    const int key0 = first_key + row0 + hw::lane() / 4;
     const float scale = scale_of<Extra>(p);
     nonfinite_tiles nonfinite;
-    product_of_rows<T, Queries, D, Rows>(s, at.k, row0, at.q);
-    if (Keys) product_of_rows<T, Queries, D, Rows>(ds, at.v, row0, at.d_out);
     nonfinite.q = mend_nonfinite<T, Queries, D, Rows>(s, at.k, row0, at.q);
-    nonfinite.d_out = Keys ? mend_nonfinite<T, Queries, D, Rows>(ds, at.v, row0, at.d_out)
-                           : has_nonfinite_shift<Queries>(at.rows);
+    nonfinite.d_out = mend_nonfinite<T, Queries, D, Rows>(ds, at.v, row0, at.d_out);
     if (Extra || edge || nonfinite.q || nonfinite.d_out)
-        grads_of_queries<Queries, Extra, true, Keys>(s, ds, p, at.rows, b, h, i0, key0, scale);
-    else grads_of_queries<Queries, Extra, false, Keys>(s, ds, p, at.rows, b, h, i0, key0, scale);
+        grads_of_queries<Queries, Extra, true>(s, ds, p, at.rows, b, h, i0, key0, scale);
+    else grads_of_queries<Queries, Extra, false>(s, ds, p, at.rows, b, h, i0, key0, scale);
     return nonfinite;
 }
 
@@ -6727,11 +6876,14 @@ ATTN__DEVICE nonfinite_tiles weigh_queries(float (&s)[Queries / 2], float (&ds)[
    first keys first, so who waits, waits for a task that was taken before, and the earliest one that is not done never
    waits. And hardly anybody waits for long: all begin with the last queries, so after the first tiles each is a step
    behind the keys before its own. */
-template <class T, int Queries, int Rows> ATTN__DEVICE void leave_scores(uint32_t to, const float (&ds)[Queries / 2])
+template <class T, int Queries, int Rows>
+ATTN__DEVICE void leave_scores(uint32_t to, const float (&s)[Queries / 2], int row0, int chunk)
 {
-    const int l = hw::lane(), key = hw::thread() / 32 * 16 + l / 4;
+    /* anew: no spill on sm_90a, where stage 3 has calls of many rows */
+    const int l = ATTN__HAVE_WGMMA ? hw::lane_anew() : hw::lane(), key = row0 + l / 4;
     ATTN__UNROLL for (int j = 0; j < Queries / 2; j += 2)
-        hw::store_shared(to + chunk_of(key + j / 2 % 2 * 8, j / 4, Rows) + l % 4 * 4, hw::pack<T>(ds[j], ds[j + 1]));
+        hw::store_shared(to + chunk_of(key + j / 2 % 2 * 8, chunk + j / 4, Rows) + l % 4 * 4,
+                         hw::pack<T>(s[j], s[j + 1]));
 }
 /* A pair that is excluded keeps k out by the NaN guard. Of all others of a key that is not finite the gradient is NaN,
    for its score is not finite either; so is then dq, and k may have zeros there. But with a softcap that score is
@@ -6759,6 +6911,31 @@ ATTN__DEVICE void mark_gradients(float (&dq)[N / 2], uint32_t gradients, uint32_
     };
     mark_where<T, N, Rows>(dq, k, 0, Rows, find, warp / down * N);
 }
+/* The guard where gradients of scores lie in shared memory, keys by queries, in 16 bits: of a thread's keys, key and
+   key + 8, and its half of the columns of a tile in parts. They are for d_out, too: where it is not finite, neither are
+   they, but where a pair is excluded; weights may vanish in 16 bits. */
+template <class T, int Columns, int Part, int Rows>
+ATTN__DEVICE void mark_half(float (&d)[half_columns<Columns>::numbers], uint32_t gradients, int key, uint32_t tile,
+                            int parts, int which)
+{
+    typedef half_columns<Columns> half;
+    ATTN__LOOP for (int n = 0; n < parts; n++, tile += tile_bytes<Part, Columns>) {
+        const auto find = [&](int row, bool (&counts)[2]) {
+            const int query = n * Part + row;
+            ATTN__UNROLL for (int e = 0; e < 2; e++) {
+                const uint32_t two = hw::load_shared_word(gradients + chunk_of(key + 8 * e, query / 8, Rows) +
+                                                          query % 8 / 2 * 4);
+                counts[e] = (two >> 16 * (query % 2) & 0xffff) != 0;
+            }
+        };
+        if constexpr (half::whole != 0)
+            mark_where<T, half::whole, Part>(numbers_from<0, half::whole / 2>(d), tile, 0, Part, find,
+                                             half::first(which));
+        if constexpr (half::rest != 0)
+            mark_where<T, half::rest, Part>(numbers_from<half::whole / 2, half::rest / 2>(d), tile, 0, Part, find,
+                                            half::first_of_rest(which));
+    }
+}
 /* Numbers to the sums, or the first that are there: each of 128 threads has one among 128 neighbours, then the next; or
    a thread has four neighbours. */
 template <int N> ATTN__DEVICE void add_parts(float *to, const float (&part)[N], bool first)
@@ -6772,23 +6949,32 @@ ATTN__DEVICE void add_part(float *to, const float (&part)[4], bool first)
     if (first) hw::store_global(to, bits);
     else hw::add_to_global(to, part);
 }
-/* Adds the block's part of a tile of queries, the tile-th of all; the gradients are in shared memory when all warps are
-   here. nonfinite: some key of this warp may be so. */
-template <class T, int D, bool Extra, class Shape>
-ATTN__DEVICE void add_to_dq(const grad_work &m, uint32_t tile, int turn, uint32_t gradients, uint32_t k, bool nonfinite)
+/* Where a thread has its numbers in a tile of sums: dq_layout counts 128 threads, of each of which two have the columns
+   where there are 256, half of them each. */
+template <int D, class Shape> ATTN__DEVICE int place_in_sums()
 {
-    constexpr int down = Shape::queries / 16, columns = D * down / 4;           /* of a warp */
-    const int warp = hw::thread() / 32, query = warp % down * 16, column = warp / down * columns;
+    if (!Shape::splits) return hw::thread();
+    const int thread = hw::thread_anew(), warp = thread / 32;
+    return warp / 2 % 2 * (D / 32 * 512) + (warp / 4 * 2 + warp % 2) * 32 + thread % 32;
+}
+/* Adds the block's part of a tile of queries, the tile-th of all; the gradients are in shared memory. nonfinite: some
+   key may be so. found(): when all warps have their parts, and none reads shared memory (Shape::splits). */
+template <class T, int D, bool Extra, class Shape, class F>
+ATTN__DEVICE void add_to_dq(const grad_work &m, uint32_t tile, int turn, uint32_t gradients, uint32_t k, bool nonfinite,
+                            F found)
+{
+    constexpr int down = Shape::queries / 16, columns = D * down / (Shape::threads / 32);     /* of a warp */
+    const int warp = (Shape::splits ? hw::thread_anew() : hw::thread()) / 32, query = warp % down * 16;
+    const int column = warp / down * columns;
     float dq[columns / 2];
-    if (hw::barrier_or(1, Shape::threads, nonfinite)) {
+    if (nonfinite) {
         product_of_gradients<T, columns, Shape::rows, true>(dq, gradients, k, query, column);
         if (Extra) mark_gradients<T, columns, Shape::rows>(dq, gradients, k, down);
     } else product_of_gradients<T, columns, Shape::rows, false>(dq, gradients, k, query, column);
-    float *const to = (float *)m.p.workspace + (int64_t)tile * (Shape::queries * D) + hw::thread();
-    if (m.turns) {
-        if (hw::thread() == 0) hw::wait_for_count(m.turns + tile, turn);
-        hw::sync();                                     /* it is this block's turn */
-    }
+    float *const to = (float *)m.p.workspace + (int64_t)tile * (Shape::queries * D) + place_in_sums<D, Shape>();
+    if (m.turns && hw::thread() == 0) hw::wait_for_count(m.turns + tile, turn);
+    if (m.turns || Shape::splits) hw::sync();           /* it is this block's turn */
+    found();
     add_parts(to, dq, m.turns && turn == 0);
 }
 /* The number of a tile of Rows queries in m.turns and among the sums of dq; padded_row: its first one's in base, .. */
@@ -6798,74 +6984,241 @@ template <int Rows> ATTN__DEVICE uint32_t dq_tile(const grad_work &m, int b, int
     return head * ((uint32_t)m.padded / Rows) + (uint32_t)padded_row / Rows;
 }
 
-/* Sums: which gradients; those of all with options are what is wanted of them. Queries come from the last to the
-   first. */
-template <class T, int D, bool Extra, int Sums>
+/* All: dq, too; with options what is wanted of the three. */
+template <class T, int D, bool Extra, bool All>
 ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, int b, int head_kv, int first_key)
 {
-    constexpr bool of_keys = (Sums & OF_KEYS) != 0, of_values = (Sums & OF_VALUES) != 0, all = Sums == OF_ALL;
-    constexpr bool chooses = all && Extra;
-    typedef grad_shape<D, Extra, all> shape;
+    typedef grad_shape<D, Extra, All> shape;
+    constexpr bool chooses = All && Extra;
     constexpr int queries = shape::queries, columns = D / halves_each<T>;
+    constexpr int across = D <= 192 ? copy_across<D> : D / 8;                   /* no spill on sm_120 */
     const params &p = m.p;
     const uint32_t k = hw::shared_address(shared), gradients = k + shape::shared_keys - shape::gradients;
-    const bool adds = all && (!chooses || p.dq.rank);
-    const grad_entry own = grad_entry_of(m, b, all);    /* its rows and keys are counted from its first ones on */
+    const bool adds = All && (!chooses || p.dq.rank);
+    const grad_entry own = grad_entry_of(m, b, All);    /* its rows and keys are counted from its first ones on */
     const int last_key = first_key + shape::rows, at_key = own.keys.first + first_key;
-    const int group = (int)(p.heads / p.heads_kv), parts = own.queries / queries, padded_row = own.padded_row;
-    const auto batch = [&] { return all && m.rows.count ? 0 : b; };             /* anew */
-    constexpr int across = D <= 192 ? copy_across<D> : of_keys && !T::is_f32 ? 0 : D / 8;  /* no spill on sm_120 */
-    const auto part_at = [&](int place) { return parts - 1 - place; };
-    const auto reach_at = [&](int place) { return reach_of_part<queries>(m, batch(), padded_row, part_at(place)); };
+    const int group = (int)(p.heads / p.heads_kv), padded_row = own.padded_row;
+    const moving_queries<queries, All> moving = {m, b, padded_row, first_key, last_key, group, own.queries / queries};
     float dk[columns / 2], dv[columns / 2];
-    const auto next = [&](moving_tile t) {
-        next_tile(t, group, parts, 1, [&](int place) { return has_pairs(reach_at(place), first_key, last_key); });
-        return t;
-    };
     const auto copy_queries = [&](moving_tile t, int to) {
-        const int h = head_kv * group + t.head, i0 = part_at(t.part) * queries;
+        const int h = head_kv * group + t.head, i0 = row_of_tile(moving, t);
         if (t.head < group)
-            copy_moving<D, shape, across>(grad_tiles_in<D, shape>(k, to), m, b, h, own.rows.first + i0, batch(),
+            copy_moving<D, shape, across>(grad_tiles_in<shape>(k, to), m, b, h, own.rows.first + i0, batch_of(moving),
                                           padded_row + i0);
         hw::cp_async_commit();
     };
     copy_rows<D, shape::rows, shape::threads>(k, p.k, p.size_q, b, head_kv, at_key, 0, own.keys.end);
-    copy_rows<D, shape::rows, shape::threads>(grad_tiles_in<D, shape>(k, 0).v, p.v, p.size_v, b, head_kv, at_key, 0,
-                                              own.keys.end);
-    moving_tile at = next({0, 0}), following;
+    copy_rows<D, shape::rows, shape::threads>(k + shape::whole, p.v, p.size_v, b, head_kv, at_key, 0, own.keys.end);
+    moving_tile at = next_of(moving, {0, 0}), following;
     copy_queries(at, 0);
     ATTN__UNROLL for (int j = 0; j < columns / 2; j++) dk[j] = dv[j] = 0.0f;
     hw::cp_async_wait<0>(), hw::sync();
     for (int now = 0; at.head < group; at = following, now ^= 1) {
-        const tile_reach reach = reach_at(at.part);
+        const tile_reach reach = reach_of_tile(moving, at.part);
         const bool edge = reach.from > first_key || reach.to < last_key;         /* without options */
-        const grad_tiles tiles = grad_tiles_in<D, shape>(k, now);
-        const int h = head_kv * group + at.head, i0 = part_at(at.part) * queries;
+        const grad_tiles tiles = grad_tiles_in<shape>(k, now);
+        const int h = head_kv * group + at.head, i0 = row_of_tile(moving, at), row0 = hw::warp() * 16;
         float s[queries / 2], ds[queries / 2];
-        following = next({at.head, at.part + 1});
+        following = next_of(moving, {at.head, at.part + 1});
         copy_queries(following, now ^ 1);
-        const nonfinite_tiles nonfinite = weigh_queries<T, D, Extra, of_keys, queries, shape::rows>(
-            s, ds, p, tiles, b, h, i0, first_key, edge);
-        if (adds) leave_scores<T, queries, shape::rows>(gradients, ds);
-        if (of_values && (!chooses || p.dv.rank)) add_tile<T, columns, queries>(dv, s, tiles.d_out, nonfinite.d_out);
-        if (of_keys && (!chooses || p.dk.rank)) add_tile<T, columns, queries>(dk, ds, tiles.q, nonfinite.q);
-        const uint32_t tile = dq_tile<queries>(m, batch(), h, padded_row + i0);
+        product_of_rows<T, queries, D, shape::rows>(s, tiles.k, row0, tiles.q);
+        product_of_rows<T, queries, D, shape::rows>(ds, tiles.v, row0, tiles.d_out);
+        const nonfinite_tiles nonfinite = weigh_queries<T, D, Extra, queries, shape::rows>(
+            s, ds, p, tiles, b, h, i0, first_key, row0, edge);
+        if (adds) leave_scores<T, queries, shape::rows>(gradients, ds, hw::thread() / 32 * 16, 0);
+        if (!chooses || p.dv.rank) add_tile<T, columns, queries>(dv, s, tiles.d_out, nonfinite.d_out);
+        if (!chooses || p.dk.rank) add_tile<T, columns, queries>(dk, ds, tiles.q, nonfinite.q);
+        const uint32_t tile = dq_tile<queries>(m, batch_of(moving), h, padded_row + i0);
         const int turn = first_key / shape::rows - reach.first / shape::rows;
-        if constexpr (all) if (adds) add_to_dq<T, D, Extra, shape>(m, tile, turn, gradients, k, nonfinite.q);
+        if constexpr (All)
+            if (adds)
+                add_to_dq<T, D, Extra, shape>(m, tile, turn, gradients, k,
+                                              hw::barrier_or(1, shape::threads, nonfinite.q), [] {});
         hw::cp_async_wait<0>(), hw::sync();             /* the next tile is there, this one free; all have added */
-        if (all && m.turns && hw::thread() == 0) hw::publish_count(m.turns + tile, turn + 1);
+        if (All && m.turns && hw::thread() == 0) hw::publish_count(m.turns + tile, turn + 1);
     }
     tile_row keys[2];
     set_places(keys, b, head_kv, first_key + hw::warp() * 16 + hw::lane() / 4);
-    if (all) own_places(p, keys, true);
-    store_dk_dv<T, columns, columns, of_keys, of_values>(p, dk, dv, keys);
+    if (All) own_places(p, keys, true);
+    store_dk_dv<T, columns, columns>(p, dk, dv, keys, k + hw::warp() * warp_room<columns>);
+    hw::sync();                                     /* the tiles are free again */
 }
 
-template <class T, int D, bool Extra, int Sums>
-ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_keys(ATTN__PARAM grad_work m)
+/* From here to mma_grad_halves_task: the same of more than 128 columns (grad_shape: splits). Of queries there is one
+   tile, in whose place the next one comes as soon as all warps have q of it behind them, and d_out: other products run
+   meanwhile. */
+template <int D, class Shape>
+ATTN__DEVICE void copy_parts(uint32_t to, const params &p, const attn__array &a, int64_t columns, int b, int h, int i0)
+{
+    static_assert(Shape::threads == Shape::queries * 8, "eight threads copy a row");
+    const int thread = hw::thread_anew(), row = thread / 8, column = thread % 8 * 8, part = row / Shape::part;
+    const uint32_t at = to + part * (Shape::moving / Shape::parts) +
+                        chunk_of(row % Shape::part, column / 8, Shape::part);
+    const uint16_t *const from = row_of(a, b, h, i0 + row) + column;
+    const bool inside = i0 + row < (int)p.queries;
+    ATTN__UNROLL for (int c = 0; c < D; c += 64)
+        hw::cp_async(at + c / 64 * (Shape::part * 128), from + c, inside && column + c < columns);
+}
+/* q of a tile, unless there is none, and the numbers of its rows; d_out. first_head: of those that share the keys;
+   first_row: the entry's */
+template <int D, class Shape, class Moving>
+ATTN__DEVICE void copy_q(const grad_tiles &to, const Moving &of, int first_head, int first_row, moving_tile t)
+{
+    const params &p = of.m.p;
+    const int h = first_head + t.head, i0 = row_of_tile(of, t), padded = of.padded_row + i0;
+    if (t.head < of.group) {
+        copy_parts<D, Shape>(to.q, p, p.q, p.size_q, of.b, h, first_row + i0);
+        ATTN__LOOP for (int n = 0; n < Shape::parts; n++)
+            copy_numbers<Shape::part, Shape::threads>(to.rows + n * Shape::of_part, of.m, batch_of(of), h,
+                                                      padded + n * Shape::part);
+    }
+    hw::cp_async_commit();
+}
+template <int D, class Shape, class Moving>
+ATTN__DEVICE void copy_d_out(const grad_tiles &to, const Moving &of, int first_head, int first_row, moving_tile t)
+{
+    const params &p = of.m.p;
+    if (t.head < of.group)
+        copy_parts<D, Shape>(to.d_out, p, p.d_out, p.size_v, of.b, first_head + t.head, first_row + row_of_tile(of, t));
+    hw::cp_async_commit();
+}
+/* A warp's part of a tile of queries */
+template <class Shape> ATTN__DEVICE grad_tiles part_of(const grad_tiles &t, int part)
+{
+    const uint32_t to = part * (Shape::moving / Shape::parts);
+    return {t.k, t.v, t.q + to, t.d_out + to, t.rows + part * Shape::of_part};
+}
+/* v . d_out^T, of a part, with the last panel of v in registers */
+template <class T, int D, class Shape, int Held>
+ATTN__DEVICE void product_of_held(float (&ds)[Shape::part / 2], const grad_tiles &part, int row0,
+                                  const uint32_t (&held)[Held][4])
+{
+    const uint32_t from = right_address(part.d_out, Shape::part, hw::lane());
+    uint32_t b[4];
+    product_of_rows<T, Shape::part, D - Shape::held, Shape::rows>(ds, part.v, row0, part.d_out);
+    ATTN__UNROLL for (int k = 0; k < Shape::held / 16; k++)
+        ATTN__UNROLL for (int n = 0; n < Shape::part; n += 16) {
+            load_along(b, from, Shape::part, n, (D - Shape::held) / 16 + k);
+            hw::mma<T>(ds + n / 2, held[k], b[0], b[1]);
+            hw::mma<T>(ds + n / 2 + 4, held[k], b[2], b[3]);
+        }
+}
+/* d += pairs . a tile, for a warp's keys from row0 on and its half of the columns. Pairs are the weights or the
+   gradients of scores that all have left, keys by queries, from a chunk on. */
+template <class T, int D, class Shape>
+ATTN__DEVICE void add_half(float (&d)[half_columns<D>::numbers], uint32_t pairs, int chunk, uint32_t tile, int row0,
+                           int which)
+{
+    typedef half_columns<D> half;
+    constexpr int rows = Shape::part, bytes = Shape::moving / Shape::parts;
+    const uint32_t from = down_address(tile, rows, hw::lane()), whole = from + half::first(which) / 64 * (rows * 128);
+    const uint32_t rest = (from ^ which * (half::rest * 2)) + half::whole / 64 * (rows * 128);
+    ATTN__UNROLL for (int k = 0; k < Shape::parts; k++) {
+        uint32_t a[4];
+        load_left(a, pairs, Shape::rows, row0, chunk / 2 + k);
+        add_product<T, half::whole, false>(one_block(numbers_from<0, half::whole / 2>(d)), one_block(a),
+                                           whole + k * bytes, rows, 0, 0);
+        if constexpr (half::rest != 0)
+            add_product<T, half::rest, false>(one_block(numbers_from<half::whole / 2, half::rest / 2>(d)),
+                                              one_block(a), rest + k * bytes, rows, 0, 0);
+    }
+}
+/* The NaN guard of both such products, for all threads. Rare. */
+template <class T, int D, class Shape>
+ATTN__DEVICE void guard_moving(float (&dk)[half_columns<D>::numbers], float (&dv)[half_columns<D>::numbers],
+                               uint32_t pairs, const grad_tiles &tiles, int row0, int which)
+{
+    const int key = row0 + hw::lane() / 4;
+    mark_half<T, D, Shape::part, Shape::rows>(dk, pairs, key, tiles.q, Shape::parts, which);
+    mark_half<T, D, Shape::part, Shape::rows>(dv, pairs, key, tiles.d_out, Shape::parts, which);
+    hw::sync();
+    ATTN__LOOP for (int n = 0; n < Shape::parts; n++) {
+        const grad_tiles part = part_of<Shape>(tiles, n);
+        clear_nonfinite<T, Shape::part, D>(part.q, hw::thread(), Shape::threads);
+        clear_nonfinite<T, Shape::part, D>(part.d_out, hw::thread(), Shape::threads);
+    }
+    hw::sync();
+}
+/* Of a tile of queries from i0 on: each warp leaves the weights of its keys and its part of the queries in `pairs`, and
+   the gradients of scores. Returns when all have, whether some number of q, k, d_out or v may not be finite. */
+template <class T, int D, bool Extra, class Shape, int Held>
+ATTN__DEVICE bool leave_pairs(const params &p, const grad_tiles &tiles, uint32_t pairs, const uint32_t (&held)[Held][4],
+                              int b, int h, int i0, int first_key, bool edge)
+{
+    constexpr int rows = Shape::rows, part = Shape::part;
+    const int row0 = hw::warp() % 4 * 16, which = hw::warp() / 4;
+    const grad_tiles of_part = part_of<Shape>(tiles, which);
+    float s[part / 2], ds[part / 2];
+    product_of_rows<T, part, D, rows>(s, of_part.k, row0, of_part.q);
+    hw::cp_async_wait<0>(), hw::sync();                 /* d_out is there */
+    product_of_held<T, D, Shape>(ds, of_part, row0, held);
+    const nonfinite_tiles nonfinite = weigh_queries<T, D, Extra, part, rows>(
+        s, ds, p, of_part, b, h, i0 + which * part, first_key, row0, edge);
+    leave_scores<T, part, rows>(pairs, ds, row0, which * (part / 8));
+    leave_scores<T, part, rows>(pairs, s, row0, (Shape::parts + which) * (part / 8));
+    return hw::barrier_or(1, Shape::threads, nonfinite.q || nonfinite.d_out);
+}
+template <class T, int D, bool Extra>
+ATTN__DEVICE void mma_grad_halves_task(const grad_work &m, unsigned char *shared, int b, int head_kv, int first_key)
+{
+    typedef grad_shape<D, Extra, true> shape;
+    constexpr int rows = shape::rows, held = shape::held / 16, queries = shape::queries;
+    const params &p = m.p;
+    const grad_tiles tiles = grad_tiles_in<shape>(hw::shared_address(shared), 0);
+    const uint32_t pairs = tiles.k + shape::shared_keys - shape::gradients;
+    const grad_entry own = grad_entry_of(m, b);
+    const int group = (int)(p.heads / p.heads_kv), first_head = head_kv * group, first_row = own.rows.first;
+    const int last_key = first_key + rows, at_key = own.keys.first + first_key;
+    const moving_queries<queries, true> moving = {m, b, own.padded_row, first_key, last_key, group,
+                                                  own.queries / queries};
+    float dk[half_columns<D>::numbers], dv[half_columns<D>::numbers];
+    uint32_t of_v[held ? held : 1][4];
+    copy_rows<D, rows, shape::threads>(tiles.k, p.k, p.size_q, b, head_kv, at_key, 0, own.keys.end);
+    copy_rows<D, rows, shape::threads>(tiles.v, p.v, p.size_v, b, head_kv, at_key, 0, own.keys.end);
+    moving_tile at = next_of(moving, {0, 0}), following;
+    if (held) {                                         /* it comes where q will be */
+        hw::cp_async_commit(), hw::cp_async_wait<0>(), hw::sync();
+        ATTN__UNROLL for (int k = 0; k < held; k++)
+            load_left(of_v[k], tiles.v, rows, hw::warp() % 4 * 16, D / 16 - held + k);
+        hw::sync();
+    }
+    copy_q<D, shape>(tiles, moving, first_head, first_row, at);
+    copy_d_out<D, shape>(tiles, moving, first_head, first_row, at);
+    ATTN__UNROLL for (int j = 0; j < half_columns<D>::numbers; j++) dk[j] = dv[j] = 0.0f;
+    hw::cp_async_wait<1>(), hw::sync();
+    for (; at.head < group; at = following) {
+        const tile_reach reach = reach_of_tile(moving, at.part);
+        const bool edge = reach.from > first_key || reach.to < last_key;
+        const int h = first_head + at.head, i0 = row_of_tile(moving, at);
+        following = next_of(moving, {at.head, at.part + 1});
+        const bool nonfinite =
+            leave_pairs<T, D, Extra, shape>(p, tiles, pairs, of_v, b, h, i0, first_key, edge);
+        const int row0 = hw::warp() % 4 * 16, which = hw::warp() / 4;
+        if (nonfinite) guard_moving<T, D, shape>(dk, dv, pairs, tiles, row0, which);
+        if (!Extra || p.dk.rank) add_half<T, D, shape>(dk, pairs, 0, tiles.q, row0, which);
+        hw::sync();                                     /* q is behind all */
+        copy_q<D, shape>(tiles, moving, first_head, first_row, following);
+        if (!Extra || p.dv.rank) add_half<T, D, shape>(dv, pairs, queries / 8, tiles.d_out, row0, which);
+        const auto go_on = [&] { copy_d_out<D, shape>(tiles, moving, first_head, first_row, following); };
+        const uint32_t tile = dq_tile<queries>(m, batch_of(moving), h, own.padded_row + i0);
+        const int turn = first_key / rows - reach.first / rows;
+        if (!Extra || p.dq.rank) add_to_dq<T, D, Extra, shape>(m, tile, turn, pairs, tiles.k, nonfinite, go_on);
+        else hw::sync(), go_on();
+        hw::cp_async_wait<1>(), hw::sync();             /* q is there; all have added */
+        if (m.turns && hw::thread() == 0) hw::publish_count(m.turns + tile, turn + 1);
+    }
+    tile_row keys[2];
+    set_places(keys, b, head_kv, first_key + hw::warp() % 4 * 16 + hw::lane() / 4);
+    own_places(p, keys, true);
+    store_halves<T, D, D>(p, dk, dv, keys, hw::warp() / 4, tiles.k + hw::warp() * warp_room<half_columns<D>::whole>);
+    hw::sync();                                     /* the tiles are free again */
+}
+
+template <class T, int D, bool Extra, bool All>
+ATTN__KERNEL((grad_shape<D, Extra, All>::threads), 1) void mma_grad_keys(ATTN__PARAM grad_work m)
 {
 #if ATTN__HAVE_MMA
-    typedef grad_shape<D, Extra, Sums == OF_ALL> shape;
+    typedef grad_shape<D, Extra, All> shape;
     ATTN__SHARED(shared);
     const int all = (int)(batch_of_keys(m.p) * m.p.heads_kv) * m.order.tiles;
     const int tasks = packed_tasks(m.keys, (int)m.p.heads_kv, all);
@@ -6875,10 +7228,11 @@ ATTN__KERNEL(MMA_GRAD_THREADS, 1) void mma_grad_keys(ATTN__PARAM grad_work m)
         hw::sync();
         return (int)hw::load_shared_word(word);
     };
-    const bool ordered = Sums == OF_ALL && m.turns;     /* who begins first, has the first task */
+    const bool ordered = All && m.turns;                /* who begins first, has the first task */
     for (int task = ordered ? ticket() : hw::block(); task < tasks; task = ordered ? ticket() : task + hw::blocks()) {
         const tile_task t = keys_of_entry(m.p, m.order, m.keys, task, shape::rows);
-        mma_grad_keys_task<T, D, Extra, Sums>(m, shared, t.b, t.h, t.first_row);
+        if constexpr (shape::splits) mma_grad_halves_task<T, D, Extra>(m, shared, t.b, t.h, t.first_row);
+        else mma_grad_keys_task<T, D, Extra, All>(m, shared, t.b, t.h, t.first_row);
     }
 #else
     hw::missing();
@@ -7165,7 +7519,7 @@ static const char *mma_covers_as(const params &p, const device &d, bool backward
     ATTN__WANT(with_shape(p, [&](auto type, auto size) {
         constexpr int D = decltype(size)::value;
         constexpr bool all = mma_has_all<decltype(type), D>;
-        typedef grad_shape<D, false, all> shape;
+        typedef grad_shape<all ? grad_size<D> : D, false, all> shape;
         fits = mma_small_shape<D, false>::shared_bytes <= d.shared_bytes &&
                (!backward || (shape::shared_keys <= d.shared_bytes &&
                               (all || shape::shared_queries <= d.shared_bytes)));
@@ -7208,15 +7562,21 @@ static bool mma_has_starts(const params &p)
     with_shape(p, [&](auto, auto size) { starts = mma_starts<decltype(size)::value, NUMBERS>; });
     return starts;
 }
+/* Why it does not take entries with starts; NULL: it does. */
+static const char *mma_lacks_starts(const params &p, bool backward)
+{
+    ATTN__WANT(mma_has_starts(p) || backward,
+               "entries with starts, and kernels for a head size above 192 (of f32: 64)");
+    ATTN__WANT(mma_has_starts(p) || p.stats.rank,
+               "entries with starts without stats, and kernels for a head size above 192 (of f32: 64)");
+    ATTN__WANT(!backward || mma_sweeps_once(p),
+               "gradients of entries with starts, and kernels of f32, or of columns that are no multiple of 32");
+    return NULL;
+}
 static const char *mma_covers(const params &p, const device &d, bool backward)
 {
     const char *const reason = mma_covers_as(p, d, backward, IN_STAGE_2);
-    if (reason || !has_starts(p)) return reason;
-    const bool starts = backward ? mma_sweeps_once(p) : mma_has_starts(p);
-    ATTN__WANT(starts || backward, "entries with starts, and kernels for a head size above 192 (of f32: 64)");
-    ATTN__WANT(starts, "gradients of entries with starts, and kernels of f32, for a head size above 128 or of columns "
-                       "that are no multiple of 32");
-    return NULL;
+    return reason || !has_starts(p) ? reason : mma_lacks_starts(p, backward);
 }
 
 /* into a multiprocessor: it has 1 KB more than a block may have, and reserves 1 KB for each block */
@@ -7547,8 +7907,8 @@ static int64_t mma_workspace(const params &p, const device &dev, bool backward, 
     with_shape(p, [&](auto type, auto d) {
         constexpr int D = decltype(d)::value;
         constexpr bool once = mma_has_all<decltype(type), D>;
-        typedef grad_shape<D, false, once> shape;               /* of queries as many with extras */
-        if (once && bytes < dq_bytes(p, shape::rows, D)) bytes = dq_bytes(p, shape::rows, D);
+        typedef grad_shape<once ? grad_size<D> : D, false, once> shape;         /* of queries as many with extras */
+        if (once && bytes < dq_bytes(p, shape::rows, grad_size<D>)) bytes = dq_bytes(p, shape::rows, grad_size<D>);
         if (bytes < pair_sums_bytes(p)) bytes = pair_sums_bytes(p);
         bytes += grad_layout(p, shape::rows, shape::rows, shape::queries, once, NULL, NULL);
     }, smaller);
@@ -7609,10 +7969,10 @@ template <class T, class F> int sweep_once(const grad_work &m, const queue &stre
     if (!error) error = sums();
     return error ? error : launch(store_dq_sums<T>, blocks_for((numbers / 4 + 127) / 128), 128, 0, stream, m);
 }
-template <class T, int D, bool Extra, int Sums> int mma_grad_keys_run(const grad_work &m, const queue &stream)
+template <class T, int D, bool Extra, bool All> int mma_grad_keys_run(const grad_work &m, const queue &stream)
 {
-    typedef grad_shape<D, Extra, Sums == OF_ALL> shape;
-    return launch(mma_grad_keys<T, D, Extra, Sums>, blocks_for(batch_of_keys(m.p) * m.p.heads_kv * m.order.tiles),
+    typedef grad_shape<D, Extra, All> shape;
+    return launch(mma_grad_keys<T, D, Extra, All>, blocks_for(batch_of_keys(m.p) * m.p.heads_kv * m.order.tiles),
                   shape::threads, shape::shared_keys, stream, m);
 }
 template <class T, int D, bool Extra, bool Once>
@@ -7630,21 +7990,17 @@ int mma_backward_as(const params &p, const device &dev, const queue &stream)
     if (!error) error = run(mma_grad_prepare<shape::queries>, batch_of_rows(p) * p.heads * m.padded / 32, stream, m);
     if (!error) error = find_sinks(m, stream);
     if constexpr (Once) {
-        const dq_layout dq = {shape::queries, D, shape::threads};
+        const dq_layout dq = {shape::queries, D, 128};
         m.dq = dq;
-        const auto sums = [&] { return mma_grad_keys_run<T, D, Extra, OF_ALL>(m, stream); };
+        const auto sums = [&] { return mma_grad_keys_run<T, D, Extra, true>(m, stream); };
         if (!error && p.dq.rank) error = sweep_once<T>(m, stream, sums);
         else if (!error && (p.dk.rank || p.dv.rank)) error = sums();
     } else {
-        constexpr int of_keys = T::is_f32 ? OF_KEYS | OF_VALUES : shape::of_keys;
         m.order.section = 1;
         if (!error && p.dq.rank)
             error = launch(mma_grad_queries<T, D, Extra>, blocks_for(p.batch * p.heads * m.padded / shape::rows),
                            shape::threads, shape::shared_queries, stream, m);
-        if constexpr (!(of_keys & OF_VALUES))
-            if (!error && p.dv.rank) error = mma_grad_keys_run<T, D, Extra, OF_VALUES>(m, stream);
-        if (!error && (p.dk.rank || ((of_keys & OF_VALUES) && p.dv.rank)))
-            error = mma_grad_keys_run<T, D, Extra, of_keys>(m, stream);
+        if (!error && (p.dk.rank || p.dv.rank)) error = mma_grad_keys_run<T, D, Extra, false>(m, stream);
     }
     return error ? error : find_pair_sums(p, m, shape::queries, stream);
 }
@@ -7654,11 +8010,13 @@ static cudaError_t mma_backward(const params &p, const device &dev, const queue 
         typedef decltype(type) T;
         constexpr int D = decltype(d)::value;
         constexpr bool all = mma_has_all<T, D>;
+        constexpr int size = all ? grad_size<D> : D;
         /* where there is a kernel of all sums, the one with options finds some of them alone, too */
         const bool whole = !all || (p.dq.rank && (p.dk.rank || p.dv.rank)), plain = whole && !has_extra(p);
         if constexpr (ATTN_CUDA_GRADIENTS)
-            if (plain) return mma_backward_as<T, D, T::is_f32, all>(p, dev, stream);
-        if constexpr (ATTN_CUDA_GRADIENTS && mma_is_whole<D>) return mma_backward_as<T, D, true, all>(p, dev, stream);
+            if (plain) return mma_backward_as<T, size, T::is_f32, all>(p, dev, stream);
+        if constexpr (ATTN_CUDA_GRADIENTS && mma_is_whole<D>)
+            return mma_backward_as<T, size, true, all>(p, dev, stream);
         return (int)cudaErrorInvalidValue;
     });
 }
@@ -9068,22 +9426,6 @@ enum { GRAD_WORDS = 32 };       /* bytes of the producer's words on a moving til
 constexpr bool splits_columns(int qk) { return qk > 128; }
 constexpr int grad_keys(int qk) { return splits_columns(qk) ? 64 : 128; }
 constexpr int grad_part(bool pairs, int qk) { return splits_columns(qk) || (pairs && qk > 64) ? 32 : GRAD_MOVING; }
-/* A consumer's half of so many columns: whole panels of 64, for a product cannot go from one to a part of the next, and
-   half of the panel in the middle. Where both begin; where a thread's number j is, which has its lane's 2 beside it. */
-template <int Columns> struct half_columns {
-    static constexpr int whole = Columns / 128 * 64, rest = Columns % 128 / 2, all = whole + rest, numbers = all / 2;
-    ATTN__DEVICE int first(int consumer) { return consumer * (Columns - whole); }
-    ATTN__DEVICE int first_of_rest(int consumer) { return whole + consumer * rest; }
-    ATTN__DEVICE int column(int consumer, int j)
-    {
-        return j < whole / 2 ? first(consumer) + j / 4 * 8 : first_of_rest(consumer) + (j - whole / 2) / 4 * 8;
-    }
-    ATTN__DEVICE bool has(int consumer, int column)
-    {
-        const int in_whole = column - first(consumer), in_rest = column - first_of_rest(consumer);
-        return (in_whole >= 0 && in_whole < whole) || (in_rest >= 0 && in_rest < rest);
-    }
-};
 /* Extra, Pairs: see hopper_shape. */
 template <class Heads, bool Extra = false, bool Pairs = false> struct hopper_grad_shape {
     static constexpr int qk = Heads::qk, v = Heads::v;
@@ -9760,12 +10102,6 @@ ATTN__DEVICE query_positions grad_products(const params &p, const grad_places<Sh
     return at_part;
 }
 
-/* Numbers that T has no smallest one for become -0, not +0: to the guard they count. */
-template <class T, int N> ATTN__DEVICE void keep_vanished(float (&s)[N])
-{
-    ATTN__UNROLL for (int j = 0; j < N; j++)
-        if (bits_of(s[j]) != 0 && half_of<T>(hw::pack<T>(s[j], 0.0f), 0) == 0.0f) s[j] = -0.0f;
-}
 /* From these the weights and the gradients of scores, as left operands. At an edge with the NaN guard (>>mma), for
    which guard_halves comes later where consumers split columns. */
 template <class T, class Shape>
@@ -9788,10 +10124,7 @@ ATTN__DEVICE void grad_weights(const params &p, const grad_consumer &c, const gr
             make_nonfinite_scores<T, Shape>(r.s, p, of_task, first_key, moving);
         }
         grads_of_tile<T, Shape, true>(r.s, r.ds, p, first_key, t.values, at_part, r.pairs);
-        if constexpr (Shape::splits) {
-            if (flags & NONFINITE_DP) keep_vanished<T>(r.s);
-            if (flags & NONFINITE_MOVING) keep_vanished<T>(r.ds);
-        } else {
+        if constexpr (!Shape::splits) {
             if (flags & NONFINITE_DP) guard_slot<T, Shape::v, part>(r.sum_values, r.s, moving_dp);
             if (flags & NONFINITE_MOVING) guard_slot<T, Shape::qk, part>(r.sum, r.ds, moving);
         }
@@ -9836,11 +10169,6 @@ ATTN__DEVICE void leave_gradients(const grad_places<Shape> &at, const grad_consu
     hw::sync_warp();
     if (c.elected) hw::mbarrier_arrive(at.left + t.slot);
 }
-/* N numbers of an array, from number From on */
-template <int From, int N, int M> ATTN__DEVICE float (&numbers_from(float (&of)[M]))[N]
-{
-    return reinterpret_cast<float (&)[N]>(of[From]);
-}
 /* d += 16 columns of a left operand . 16 rows of a tile of Rows: this consumer's half of its columns */
 template <class T, int Columns, int Rows, bool TransposeA>
 ATTN__DEVICE void multiply_half(float (&d)[half_columns<Columns>::numbers], uint64_t left, uint32_t right, int consumer,
@@ -9873,33 +10201,18 @@ ATTN__DEVICE void add_halves(const grad_places<Shape> &at, const grad_consumer &
     }
     hw::wgmma_commit();
 }
-/* The NaN guard there, when both have left what they have: pairs, which begin there, count whose number is not +0. */
+/* The NaN guard there, when both have left what they have */
 template <class T, class Shape, int Columns>
-ATTN__DEVICE void guard_half(float (&d)[half_columns<Columns>::numbers], uint32_t pairs, uint32_t tile, int consumer)
+ATTN__DEVICE void guard_half(float (&d)[half_columns<Columns>::numbers], uint32_t gradients, uint32_t tile,
+                             int consumer)
 {
-    typedef half_columns<Columns> half;
     constexpr int part = Shape::part, bytes = tile_bytes<part, Columns>;
     const int thread = hw::thread() - 128, many = hw::threads() - 128;
     bool some = false;
     ATTN__LOOP for (int n = 0; n < Shape::parts; n++)
         some = has_nonfinite<T, part, Columns>(tile + n * bytes, thread, many) || some;
     if (!hw::barrier_or(GUARD, many, some)) return;
-    ATTN__LOOP for (int n = 0; n < Shape::parts; n++) {
-        const auto find = [&](int row, bool (&counts)[2]) {
-            const int query = n * part + row;
-            ATTN__UNROLL for (int e = 0; e < 2; e++) {
-                const uint32_t two = hw::load_shared_word(
-                    pairs + chunk_of(grad_row<Shape>() + 8 * e, query / 8, Shape::rows) + query % 8 / 2 * 4);
-                counts[e] = (two >> 16 * (query % 2) & 0xffff) != 0;
-            }
-        };
-        if constexpr (half::whole != 0)
-            mark_where<T, half::whole, part>(numbers_from<0, half::whole / 2>(d), tile + n * bytes, 0, part, find,
-                                             half::first(consumer));
-        if constexpr (half::rest != 0)
-            mark_where<T, half::rest, part>(numbers_from<half::whole / 2, half::rest / 2>(d), tile + n * bytes, 0, part,
-                                            find, half::first_of_rest(consumer));
-    }
+    mark_half<T, Columns, part, Shape::rows>(d, gradients, grad_row<Shape>(), tile, Shape::parts, consumer);
     ATTN__LOOP for (int n = 0; n < Shape::parts; n++) clear_slot<T, Columns, part>(tile + n * bytes);
 }
 template <class T, class Shape>
@@ -9907,8 +10220,7 @@ ATTN__DEVICE void guard_halves(const grad_consumer &c, const grad_tile &first, u
 {
     const int consumer = hw::anew(c.number);            /* what is made of it is not kept */
     if (flags & NONFINITE_DP)
-        guard_half<T, Shape, Shape::v>(r.sum_values, first.gradients + Shape::left, tile_address(first.moving_dp),
-                                       consumer);
+        guard_half<T, Shape, Shape::v>(r.sum_values, first.gradients, tile_address(first.moving_dp), consumer);
     if (flags & NONFINITE_MOVING)
         guard_half<T, Shape, Shape::qk>(r.sum, first.gradients, tile_address(first.moving), consumer);
 }
@@ -10054,41 +10366,6 @@ ATTN__DEVICE bool halves_of_moving(const hopper_grad_work &m, const grad_places<
     return (flags & LAST) != 0;
 }
 
-/* dk and dv of a thread's keys */
-template <class T, int Columns>
-ATTN__DEVICE void store_half(const params &p, const attn__array &to, const float (&d)[half_columns<Columns>::numbers],
-                             const tile_row (&keys)[2], int64_t columns, float factor, bool adds, int consumer)
-{
-    typedef half_columns<Columns> half;
-    const float factors[2] = {factor, factor};
-    const auto from = [&](int column) {
-        attn__array a = to;
-        a.data = (char *)a.data + column * (a.type == ATTN_F32 ? 4 : 2);
-        return a;
-    };
-    auto &numbers = const_cast<float (&)[half::numbers]>(d);
-    if constexpr (half::whole != 0)
-        store_rows<T, half::whole, true>(from(half::first(consumer)), numbers_from<0, half::whole / 2>(numbers), keys,
-                                         p.keys, columns - half::first(consumer), factors, adds);
-    if constexpr (half::rest != 0)
-        store_rows<T, half::rest, true>(from(half::first_of_rest(consumer)),
-                                        numbers_from<half::whole / 2, half::rest / 2>(numbers), keys, p.keys,
-                                        columns - half::first_of_rest(consumer), factors, adds);
-}
-template <class T, class Shape>
-ATTN__DEVICE void store_sums(const params &p, const grad_registers<Shape> &r, const tile_row (&keys)[2], int consumer)
-{
-    if constexpr (!Shape::splits) store_dk_dv<T, Shape::qk, Shape::v, true, true>(p, r.sum, r.sum_values, keys);
-    else {
-        if (p.dk.rank)
-            store_half<T, Shape::qk>(p, p.dk, r.sum, keys, p.size_q, p.scale, (p.accumulate & ATTN_GRAD_K) != 0,
-                                     consumer);
-        if (p.dv.rank)
-            store_half<T, Shape::v>(p, p.dv, r.sum_values, keys, p.size_v, 1.0f, (p.accumulate & ATTN_GRAD_V) != 0,
-                                    consumer);
-    }
-}
-
 /* A consumer: a warpgroup with 64 rows of each task. */
 template <class T, class Shape>
 ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_places<Shape> &at)
@@ -10121,7 +10398,8 @@ ATTN__DEVICE void hopper_grad_multiply(const hopper_grad_work &m, const grad_pla
         if (p.ragged) own_places(p, keys, true);
         hw::sync_warp();
         if (c.elected) hw::mbarrier_arrive(at.fixed_empty + c.slot);
-        store_sums<T>(p, r, keys, c.number);
+        if constexpr (Shape::splits) store_halves<T, Shape::qk, Shape::v>(p, r.sum, r.sum_values, keys, c.number);
+        else store_dk_dv<T, Shape::qk, Shape::v>(p, r.sum, r.sum_values, keys);
     }
 }
 
@@ -10159,7 +10437,6 @@ ATTN__KERNEL(GRAD_THREADS, 1) void hopper_grad_kernel(ATTN__PARAM hopper_grad_wo
 /* Calls f with every kernel of stage 2, for attn_cuda_prepare. */
 template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
 {
-    typedef grad_shape<D, Extra> shape;
     constexpr int keys = mma_keys<D, Extra>, warps = mma_decode_warps<D>, groups = CODES_IN_GROUPS;
     constexpr bool whole = mma_is_whole<D>;
     f((const void *)mma_forward_kernel<T, D, Extra, keys, 1, NUMBERS, mma_tile_shape<D, Extra>::row_blocks>);
@@ -10170,15 +10447,12 @@ template <class T, int D, bool Extra, class F> void each_mma_kernel_as(F f)
         f((const void *)mma_forward_kernel<T, D, Extra, mma_decode_keys<D, groups>, warps, groups, 1>);
     }
     if constexpr (whole && !Extra) f((const void *)mma_weights<T, D>);
-    if constexpr (ATTN_CUDA_GRADIENTS && !mma_has_all<T, D>) {
-        f((const void *)mma_grad_queries<T, D, Extra>);
-        f((const void *)mma_grad_keys<T, D, Extra, shape::of_keys>);
-        if constexpr (shape::in_two) f((const void *)mma_grad_keys<T, D, Extra, OF_VALUES>);
-    }
     if constexpr (ATTN_CUDA_GRADIENTS) {
         constexpr bool all = mma_has_all<T, D>;
-        if constexpr (all) f((const void *)mma_grad_keys<T, D, Extra, OF_ALL>);
-        f((const void *)mma_grad_prepare<grad_shape<D, Extra, all>::queries>);
+        constexpr int size = all ? grad_size<D> : D;
+        if constexpr (!all) f((const void *)mma_grad_queries<T, D, Extra>);
+        f((const void *)mma_grad_keys<T, size, Extra, all>);
+        f((const void *)mma_grad_prepare<grad_shape<size, Extra, all>::queries>);
         if constexpr (Extra) f((const void *)mma_grad_pairs<T, D>);
     }
 }
@@ -10205,7 +10479,7 @@ template <int D, int... More, class F> void each_mma_kernel(head_sizes<D, More..
         f((const void *)mma_forward_kernel<hw::f32, halves, true, mma_keys<halves, true>, 1, NUMBERS, 1>);
         if constexpr (ATTN_CUDA_GRADIENTS) {
             f((const void *)mma_grad_queries<hw::f32, halves, true>);
-            f((const void *)mma_grad_keys<hw::f32, halves, true, OF_KEYS | OF_VALUES>);
+            f((const void *)mma_grad_keys<hw::f32, halves, true, false>);
             f((const void *)mma_grad_prepare<grad_shape<halves, false>::queries>);
             f((const void *)mma_grad_pairs<hw::f32, halves>);
         }
@@ -10635,8 +10909,9 @@ namespace attn__gpu {
        merge_splits            128      none           none                          96         combine; a decode's
                                                                                                 parts its last block
        mma_grad_keys           128      41, 73         all, 1 (NaN guard)            255        FA2 backward
-         above 128 columns     128      97             all                           249        dK, dV
-       mma_grad_queries        128      96 (above 128) all                           255        dQ
+         above 128 columns     256      97             all, 1                        255
+       mma_grad_queries        128      64, 96         all                           255        dQ: f32, or columns not
+                                                                                                32, 64, 96, ..
        mma_grad_pairs          128      32, 48, 80     all                           255        d_bias (and d_scale,
                                                                                                 d_alibi)
        sum_pairs               128      none           none                          55
@@ -11202,8 +11477,7 @@ struct device_call {
             const int64_t first = make_halves(numbers, NULL) + hopper_workspace(numbers, dev, backward, true);
             of_stage = of_stage > first ? of_stage : first;
         }
-        const bool takes_starts = backward ? mma_sweeps_once(own) : mma_has_starts(own);
-        if (smaller && has_starts(p) && !takes_starts) {        /* with fewer rows it is stage 1's */
+        if (smaller && has_starts(p) && mma_lacks_starts(own, backward)) {      /* with fewer rows it is stage 1's */
             const int64_t of_tiles = tiled_workspace(own, dev, backward, true);
             of_stage = of_stage > of_tiles ? of_stage : of_tiles;
         }

@@ -62,9 +62,10 @@ $(CUDA)/primitives: $(CUDA)/primitives.o
 $(CUDA)/trimmed.o: CUDA_HEADS =
 $(CUDA)/trimmed.o: CXXFLAGS += -DATTN_CUDA_BF16=0 -DATTN_CUDA_GRADIENTS=0 -DATTN_CUDA_HEAD_DIMS=64
 $(CUDA)/trimmed: $(CUDA)/trimmed.o $(CUDA)/attn.o
-# Kernels of columns that are no multiple of 32; compiled for as long as it takes to run a few calls.
+# Kernels of columns that are no multiple of 32, or above 128 none of 64; compiled for as long as it takes to run a few
+# calls.
 $(CUDA)/uneven.o: tests/cuda/fast.cc $(CUDA_SOURCES) | $(CUDA)
-	$(CXX) -std=c++17 -O0 $(CUDA_FMA) -Wall -Wextra -DATTN_CUDA_HEAD_DIMS=32,48,64,80 -DATTN_CUDA_F16=0 -DATTN_CUDA_F32=0 -I. -c $< -o $@
+	$(CXX) -std=c++17 -O0 $(CUDA_FMA) -Wall -Wextra -DATTN_CUDA_HEAD_DIMS=32,48,64,80,160 -DATTN_CUDA_F16=0 -DATTN_CUDA_F32=0 -I. -c $< -o $@
 $(CUDA)/uneven: $(CUDA)/uneven.o
 $(CUDA)/libattn_emulated.so: $(CUDA)/attn.o $(CUDA)/fast.o      # for Python: the device is the emulator
 	$(CXX) $(LDFLAGS) -shared $^ $(LDLIBS) -o $@

@@ -1130,6 +1130,10 @@ inline void store_shared(uint32_t address, uint32_t value) {
     writer = (uint16_t)(thread() + 1);
     attn_emu::self().unpublished.push_back(address);
 }
+inline void store_shared(uint32_t address, const uint32_t (&r)[2]) {
+    if (address % 8) attn_emu::fail("store_shared: an address that is not 8-byte aligned");
+    for (uint32_t i = 0; i < 2; i++) store_shared(address + 4 * i, r[i]);
+}
 inline void store_shared(uint32_t address, const uint32_t (&r)[4]) {
     if (address % 16) attn_emu::fail("store_shared: an address that is not 16-byte aligned");
     for (uint32_t i = 0; i < 4; i++) store_shared(address + 4 * i, r[i]);

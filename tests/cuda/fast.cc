@@ -1169,11 +1169,9 @@ template <class Heads> static void backward_of(call &c, const stage &s) {
 /* The kernels that find gradients: of one sweep one, where dq is wanted one behind it, with ATTN_PRECISION_FAST also
    one in front; else those of stage 2. */
 static long kernels_of_gradients(const params &p, forward_fn backward) {
-    bool in_two = false; /* dk and dv have a kernel each */
-    with_shape(p, [&](auto, auto d) { in_two = decltype(d)::value > 128; });
     if (!p.dq.rank && !p.dk.rank && !p.dv.rank) return 0;
     if (sweeps_once(p, backward)) return !p.dq.rank ? 1 : p.precision == ATTN_PRECISION_FAST ? 3 : 2;
-    return (p.dq.rank != 0) + (in_two ? (p.dk.rank != 0) + (p.dv.rank != 0) : p.dk.rank || p.dv.rank);
+    return (p.dq.rank != 0) + (p.dk.rank || p.dv.rank);
 }
 /* Of d_bias, d_scale, d_alibi each has one, and another one where it is in parts. */
 static long kernels_of_pairs(const params &p) {
@@ -1199,6 +1197,7 @@ static void backward_in_one(call &c, const stage &s) {
     if (fake_counted().launches != want) fail(c, "launches", (double)fake_counted().launches, (double)want);
 }
 static void backward_of_vanishing(call &c, const stage &s) { backward(c, s); }
+static void backward_of_halves(call &c, const stage &s) { backward_in_one(c, s); }
 static void backward_of_pairs(call &c, const stage &s) {
     c.pair_sums = true;
     backward(c, s);
@@ -1636,6 +1635,23 @@ static void forward_of_entries(call &all, const stage &s) {
         });
 }
 
+/* What a forward leaves, by calls without starts */
+static void forward_by_entries(call &all, const stage &s, const std::vector<span> &of) {
+    for (size_t b = 0; b < of.size(); b++) {
+        call own;
+        if (of[b].rows == 0) continue;
+        start_own(own, all, of[b], (int64_t)b);
+        give_workspace(own, (size_t)s.workspace(own.p, all.dev, false, false));
+        if (s.forward(own.p, all.dev, NULL) || fake_failure()[0]) return fail(own, fake_failure(), 0, 1);
+        const auto copy = [&](tensor &to, const tensor &from) {
+            for_all(from, [&](int64_t, int64_t h, int64_t i, int64_t x) {
+                put(to, all.p.packed_queries ? 0 : (int64_t)b, h, of[b].row0 + i, x,
+                    read_element(from, place(from.a, 0, h, i, x)));
+            });
+        };
+        copy(all.out, own.out), copy(all.stats, own.stats), copy(all.lse, own.lse);
+    }
+}
 /* Gradients of entries, packed or padded: each entry's are those of a call of its own, bit for bit. */
 static void backward_of_entries(call &all, const stage &s) {
     params &p = all.p;
@@ -1664,11 +1680,12 @@ static void backward_of_entries(call &all, const stage &s) {
         integers(p.positions, all.positions, p.batch, 1);
     }
     const char *const no_forward = s.covers(p, all.dev, false); /* of options of both kinds: stage 2's then */
-    const bool other = no_forward && strstr(no_forward, "beside a bias");
-    give_workspace(all, (size_t)(other ? mma_workspace : s.workspace)(p, all.dev, false, false));
+    const bool no_starts = no_forward && strstr(no_forward, "entries with starts, and kernels");
+    const stage &other = no_forward && strstr(no_forward, "beside a bias") ? stages[1] : s;
+    give_workspace(all, (size_t)other.workspace(p, all.dev, false, false));
     set_timing(0);
-    if ((other ? mma_forward : s.forward)(p, all.dev, NULL) || fake_failure()[0])
-        return fail(all, fake_failure(), 0, 1);
+    if (no_starts) forward_by_entries(all, s, of);
+    else if (other.forward(p, all.dev, NULL) || fake_failure()[0]) return fail(all, fake_failure(), 0, 1);
     remake(all, all.d_out, p.d_out, type, packed, p.heads, p.queries, p.size_v, 1);
     spoil(all.d_out, 20);
     if (outside) spoil_outside(all.d_out, of, packed, false), spoil_outside(all.out, of, packed, false);
@@ -1683,10 +1700,17 @@ static void backward_of_entries(call &all, const stage &s) {
     attn__array *const wanted[3] = {&p.dq, &p.dk, &p.dv};
     for (int n = 0; n < 3; n++)
         if (chance(15) && wanted[(n + 1) % 3]->rank) wanted[n]->rank = 0, all.name += " without a gradient";
-    const bool stats = chance(60), once = p.dq.rank && sweeps_once(p, s.backward);
+    const bool stats = chance(60) || no_starts, once = p.dq.rank && sweeps_once(p, s.backward);
     const bool in_any_order = once && p.precision == ATTN_PRECISION_FAST; /* what is added to dq */
     if (!stats) p.stats.rank = 0, all.name += " without stats";
     p.is_backward = 1;
+    if (no_starts) { /* no forward finds what is missing */
+        params without = p;
+        without.stats.rank = 0;
+        const char *const none = s.covers(without, all.dev, true);
+        checks++;
+        if (!none || !strstr(none, "starts without stats")) fail(all, "statistics by a kernel without starts", 0, 1);
+    }
     const char *const why = s.covers(p, all.dev, true);
     if (why && !strstr(why, "few")) return fail(all, why, 0, 1);
     tensor *const results[3] = {&all.dq, &all.dk, &all.dv};
@@ -2194,6 +2218,40 @@ static const struct kind {
      86,
      99 * 1024,
      {1, 90, OF_SCORES, 0, 72, 192, 0, 0, true}},
+    {"stage 2 backward, split columns", 1, backward_of_halves, 86, 99 * 1024, {1, 200, 0, 0, 136, 256}},
+    {"stage 2 backward, split columns, softcap and ALiBi",
+     1,
+     backward_of_halves,
+     80,
+     163 * 1024,
+     {1, 130, OF_SCORES, 0, 136, 256}},
+    {"stage 2 backward, split columns, bias, mask, dropout",
+     1,
+     backward_of_halves,
+     86,
+     99 * 1024,
+     {1, 130, OF_PAIRS, 0, 136, 256}},
+    {"stage 2 backward, split columns, infinite numbers", 1, backward_of_halves, 80, 99 * 1024, {0, 0, 0, 0, 192, 0}},
+    {"stage 2 backward, split columns, infinite", 1, backward_of_vanishing, 80, 99 * 1024, {0, 0, 0, 0, 192, 0}},
+    {"stage 2 backward, split columns, beside any keys",
+     1,
+     backward_beside_any,
+     80,
+     99 * 1024,
+     {1, 130, 0, 0, 136, 256}},
+    {"stage 2 backward, split columns, beside any keys, with everything",
+     1,
+     backward_beside_any,
+     80,
+     99 * 1024,
+     {1, 130, 1, 0, 136, 256}},
+    {"stage 2 backward, split columns, entries", 1, backward_of_entries, 86, 99 * 1024, {1, 90, 0, 0, 136, 256}},
+    {"stage 2 backward, split columns, entries, bias and mask",
+     1,
+     masked_entries<backward_of_entries>,
+     80,
+     99 * 1024,
+     {1, 130, OF_SCORES, 0, 136, 256}},
 };
 
 static const int largest_head = std::max({ATTN_CUDA_HEAD_DIMS}); /* of stage 2 */
@@ -2246,40 +2304,49 @@ static void launch_without_body() {
 
 /* Infinite numbers where nothing is masked, so that pairs are excluded by their scores alone, or where a softcap makes
    their scores finite and causality excludes; the first shape was wrong once. */
-static const int shapes[][7] = {
-    {1, 2, 2, 5, 111, 80, 24}, {1, 2, 1, 70, 140, 56, 64}, {2, 1, 1, 64, 128, 128, 80}, {1, 1, 1, 66, 64, 200, 256}};
+static const int shapes[][7] = {{1, 2, 2, 5, 111, 80, 24},
+                                {1, 2, 1, 70, 140, 56, 64},
+                                {2, 1, 1, 64, 128, 128, 80},
+                                {1, 1, 1, 66, 64, 200, 256},
+                                {1, 2, 1, 70, 90, 136, 192}};
 static void infinite_call(call &c, const kind &k, int i) {
     const int of_stage_2 = largest_head < 128 ? 2 : largest_head < 256 || k.w.floats ? 3 : 4;
-    const int shape = k.w.floats && largest_of_floats() < 128 ? 1 : k.stage == 2 ? 1 + i % 3 : i % of_stage_2;
-    c.infinite = i % (k.test == backward || k.test == backward_in_one ? 15 : 7) + 1;
+    const bool halves = k.test == backward_of_halves,
+               gradients = halves || k.test == backward || k.test == backward_in_one;
+    const int shape = halves                                    ? 4 - (i % 2 && largest_head > 192)
+                      : k.w.floats && largest_of_floats() < 128 ? 1
+                      : k.stage == 2                            ? 1 + i % 3
+                                                                : i % of_stage_2;
+    c.infinite = i % (gradients ? 15 : 7) + 1;
     start_call(c, k.w.floats ? ATTN_F32 : half_type(i % 2), shapes[shape]);
     if (shape == 0) c.p.right = 0, c.p.align = ATTN_ALIGN_BOTTOM_RIGHT, c.name += " causal bottom-right";
-    const bool sweep_of_stage_3 = k.stage == 2 && k.test == backward_in_one;
-    const bool shaped = sweep_of_stage_3 || (c.p.size_q <= 128 && c.p.size_v <= 128); /* by options, too */
-    if (i / 3 % 2 && shaped) /* infinite numbers make finite scores */
+    const bool in_one = halves || (k.stage == 2 && k.test == backward_in_one);
+    const bool shaped = in_one || (c.p.size_q <= 128 && c.p.size_v <= 128); /* by options, too */
+    if (i / 3 % 2 && shaped)                                                /* infinite numbers make finite scores */
         c.p.softcap = 2, c.p.right = 0, c.name += " softcap, causal";
     else if (i % 6 == 1 && shaped) c.p.scale = 0, c.name += " scale 0";
-    const int64_t key = c.p.keys / 3 | sweep_of_stage_3; /* odd: causal parts two neighbouring queries */
-    if (sweep_of_stage_3 && (i + 1) / 2 % 2) make_bias(c, false), c.name += " bias of zeros";
-    if (c.infinite & 1) put(c.q, 0, 0, c.p.queries / 2, 5, INFINITY), c.name += " infinite q";
-    if (c.infinite & 2) put(c.k, 0, 0, key, 3, -INFINITY), c.name += " infinite k";
+    const int64_t late = halves && i / 2 % 2 ? 128 : 0; /* another warp's columns */
+    const int64_t key = c.p.keys / 3 | in_one;          /* odd: causal parts two neighbouring queries */
+    if (in_one && (i + 1) / 2 % 2) make_bias(c, false), c.name += " bias of zeros";
+    if (c.infinite & 1) put(c.q, 0, 0, c.p.queries / 2, 5 + late, INFINITY), c.name += " infinite q";
+    if (c.infinite & 2) put(c.k, 0, 0, key, 3 + late, -INFINITY), c.name += " infinite k";
     if (c.infinite & 2 && i % 2) { /* else some scores are infinite above, and rows NaN */
         c.name += ", scores below alone";
         for (int64_t h = 0; h < c.p.heads; h++)
-            for (int64_t r = 0; r < c.p.queries; r++) put(c.q, 0, h, r, 3, 0.5 + fabs(number()));
+            for (int64_t r = 0; r < c.p.queries; r++) put(c.q, 0, h, r, 3 + late, 0.5 + fabs(number()));
     }
     if ((c.infinite & 3) == 3) { /* inf and -inf among the products of a query and a key: NaN */
         const bool in_key = i / 4 % 2 == 0;
         const int64_t row = c.p.queries / 2;
         for_all(c.q, [&](int64_t b, int64_t h, int64_t r, int64_t x) {
-            if (x == 3) put(c.q, b, h, r, x, in_key ? -1 : 1);
-            if (x == 5) put(c.q, b, h, r, x, 0.5);
+            if (x == 3 + late) put(c.q, b, h, r, x, in_key ? -1 : 1);
+            if (x == 5 + late) put(c.q, b, h, r, x, 0.5);
         });
-        put(c.q, 0, 0, row, 3, in_key ? 1 : INFINITY), put(c.q, 0, 0, row, 5, INFINITY);
-        put(c.k, 0, 0, key, 3, in_key ? INFINITY : 1), put(c.k, 0, 0, key, 5, -INFINITY);
+        put(c.q, 0, 0, row, 3 + late, in_key ? 1 : INFINITY), put(c.q, 0, 0, row, 5 + late, INFINITY);
+        put(c.k, 0, 0, key, 3 + late, in_key ? INFINITY : 1), put(c.k, 0, 0, key, 5 + late, -INFINITY);
         c.name += in_key ? ", two in a key" : ", one in a key";
     }
-    if (c.infinite & 4) put(c.v, 0, 0, key, 1, INFINITY), c.name += " infinite v";
+    if (c.infinite & 4) put(c.v, 0, 0, key, 1 + late, INFINITY), c.name += " infinite v";
 }
 
 /* Queries and keys that are infinite in the same column, where all other products are negative: -inf excludes a pair as
@@ -2306,7 +2373,7 @@ static void infinite_on_both_sides(call &c, const kind &k, int i) {
 static void vanishing_call(call &c, int i) {
     static const int sizes[][7] = {
         {1, 2, 1, 70, 130, 200, 256}, {1, 1, 1, 100, 70, 192, 128}, {1, 1, 1, 65, 90, 144, 192}};
-    start_call(c, half_type(i / 3 % 2), sizes[i % 3]);
+    start_call(c, half_type(i / 3 % 2), sizes[i % 3 == 0 && largest_head < 256 ? 1 : i % 3]);
     params &p = c.p;
     p.scale = 0.25f;
     for_all(c.q, [&](int64_t b, int64_t h, int64_t r, int64_t x) { put(c.q, b, h, r, x, x ? 0.1 * number() : 8); });

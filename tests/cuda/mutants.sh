@@ -32,6 +32,8 @@ item_mutant() { # NUMBER [sound [again]]
         "stage 2, l"*)      dims=128,256 ;;     # head size 128 is what differs
         *"no whole groups") dims=48,80 ;;
         *"heads of 32"*)    dims=32,64 ;;
+        *"of 160 columns"*) dims=64,160 ;;
+        *"of 192 columns"*) dims=64,192 ;;
         "stage 2 entries, backward"*|"stage 2 entries,"*"bias and mask"*|*"tiles, entries"*) dims=64,128 ;;    # others are stage 1's
         "dispatch"*)            dims=64,128,256 ;;
         *)                  dims=64,256 ;;

@@ -4714,8 +4714,8 @@ template <class T> ATTN__DEVICE void store_two(const attn__array &out, int64_t a
     }
 }
 /* The same through shared memory, where a warp has `room` for its 16 rows, warp_room<D> bytes: lanes that have
-   neighbours of a row go to memory together, and loops are short to compile. (Stage 3 has no such room, and kernels of
-   the forward that have no register to spare keep to the first way.) 32 bytes are exchanged by their row, so that lanes
+   neighbours of a row go to memory together, and loops are short to compile. (Stage 3 has no such room, and kernels
+   that have no register to spare keep to the first way.) 32 bytes are exchanged by their row, so that lanes
    do not meet in a bank. */
 template <int D> constexpr int warp_room = 16 * ((D + 31) / 32 * 128);
 template <class T, int D, bool Gradient>
@@ -5604,7 +5604,8 @@ ATTN__DEVICE void end_of_warp(const mma_work &m, int number, int row0, const flo
         } else two_rows(ends, rows, r);
         const int64_t at = part * m.p.queries * m.pack + row;
         const float unit = unit_of<Task::extra>(m.p);
-        if constexpr (T::is_f32 || (RowBlocks > 1 && N > 32)) end_of_rows<T, 2 * N>(m, at, out[r], ends, soft[r], unit);
+        if constexpr (T::is_f32 || shape::codes || (RowBlocks > 1 && N > 32))       /* no register to spare */
+            end_of_rows<T, 2 * N>(m, at, out[r], ends, soft[r], unit);
         else end_of_rows<T, 2 * N>(m, at, out[r], ends, soft[r], unit, room);
     }
 }
@@ -6149,6 +6150,7 @@ template <int D, bool Extra, bool All = false> struct grad_shape {
     static constexpr bool splits = All && D > 128;
     static constexpr int rows = 64, threads = splits ? 2 * MMA_GRAD_THREADS : MMA_GRAD_THREADS;
     static constexpr int keys = D <= (Extra ? 64 : 128) ? 64 : D <= 192 ? 32 : 16;          /* for 64 queries */
+    static constexpr bool direct = All && D == (Extra ? 256 : 128);     /* has no register for a `room` (store_rows) */
     static constexpr int queries = All ? 32 : D <= 32 ? 64 : D > 192 || D == 128 ? 16 : 32; /* for 64 keys */
     static constexpr int part = splits ? queries / 2 : queries, parts = queries / part, slots = splits ? 1 : 2;
     static constexpr int held = splits && D > 192 ? 64 : 0;                     /* columns of v */
@@ -6342,12 +6344,12 @@ ATTN__DEVICE void set_places(tile_row (&rows)[2], int b, int h, int i)
         rows[e].i = i + 8 * e;
     }
 }
-template <class T, int D>
-ATTN__DEVICE void store_dq(const params &p, const float (&dq)[D / 2], const tile_row (&rows)[2], uint32_t room)
+template <class T, int D, class... Room>
+ATTN__DEVICE void store_dq(const params &p, const float (&dq)[D / 2], const tile_row (&rows)[2], Room... room)
 {
     const float factor[2] = {p.scale, p.scale};
     store_rows<T, D, true>(p.dq, dq, rows, p.queries, p.size_q / halves_each<T>, factor,
-                           (p.accumulate & ATTN_GRAD_Q) != 0, room);
+                           (p.accumulate & ATTN_GRAD_Q) != 0, room...);
 }
 /* room: a warp's (store_rows); stage 3 has none */
 template <class T, int D, int DV, class... Room>
@@ -6483,7 +6485,8 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
     }
     hw::cp_async_wait<0>();
     hw::sync();                                     /* the tiles are free */
-    store_dq<T, columns>(p, dq, rows, q + hw::warp() * warp_room<columns>);
+    if constexpr (T::is_f32) store_dq<T, columns>(p, dq, rows);
+    else store_dq<T, columns>(p, dq, rows, q + hw::warp() * warp_room<columns>);
     hw::sync();                                     /* and again */
 }
 
@@ -6879,8 +6882,7 @@ ATTN__DEVICE nonfinite_tiles weigh_queries(float (&s)[Queries / 2], float (&ds)[
 template <class T, int Queries, int Rows>
 ATTN__DEVICE void leave_scores(uint32_t to, const float (&s)[Queries / 2], int row0, int chunk)
 {
-    /* anew: no spill on sm_90a, where stage 3 has calls of many rows */
-    const int l = ATTN__HAVE_WGMMA ? hw::lane_anew() : hw::lane(), key = row0 + l / 4;
+    const int l = hw::lane(), key = row0 + l / 4;
     ATTN__UNROLL for (int j = 0; j < Queries / 2; j += 2)
         hw::store_shared(to + chunk_of(key + j / 2 % 2 * 8, chunk + j / 4, Rows) + l % 4 * 4,
                          hw::pack<T>(s[j], s[j + 1]));
@@ -7040,7 +7042,8 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     tile_row keys[2];
     set_places(keys, b, head_kv, first_key + hw::warp() * 16 + hw::lane() / 4);
     if (All) own_places(p, keys, true);
-    store_dk_dv<T, columns, columns>(p, dk, dv, keys, k + hw::warp() * warp_room<columns>);
+    if constexpr (shape::direct) store_dk_dv<T, columns, columns>(p, dk, dv, keys);
+    else store_dk_dv<T, columns, columns>(p, dk, dv, keys, k + hw::warp() * warp_room<columns>);
     hw::sync();                                     /* the tiles are free again */
 }
 
@@ -7210,7 +7213,10 @@ ATTN__DEVICE void mma_grad_halves_task(const grad_work &m, unsigned char *shared
     tile_row keys[2];
     set_places(keys, b, head_kv, first_key + hw::warp() % 4 * 16 + hw::lane() / 4);
     own_places(p, keys, true);
-    store_halves<T, D, D>(p, dk, dv, keys, hw::warp() / 4, tiles.k + hw::warp() * warp_room<half_columns<D>::whole>);
+    if constexpr (shape::direct) store_halves<T, D, D>(p, dk, dv, keys, hw::warp() / 4);
+    else
+        store_halves<T, D, D>(p, dk, dv, keys, hw::warp() / 4,
+                              tiles.k + hw::warp() * warp_room<half_columns<D>::whole>);
     hw::sync();                                     /* the tiles are free again */
 }
 

@@ -173,7 +173,9 @@ ATTN__KERNEL(64, 1) void grid_kernel(ATTN__PARAM small_params p) {
     const int t = hw::thread(), n = hw::block() * hw::threads() + t;
     const uint32_t base = hw::shared_address(shared);
     uint32_t four[4], two[2];
-    hw::store_shared(base + (uint32_t)t * 4, (uint32_t)(1000 * hw::block() + t));
+    const uint32_t own = (uint32_t)(1000 * hw::block() + t), pair[2] = {own, own + 1};
+    if (t < 32) hw::store_shared(base + (uint32_t)t * 4, own);
+    else if (t % 2 == 0) hw::store_shared(base + (uint32_t)t * 4, pair);
     hw::sync();
     hw::load_shared(four, base + (uint32_t)(t / 4 * 16));
     hw::load_shared(two, base + (uint32_t)(t / 2 * 8));

@@ -4715,8 +4715,8 @@ template <class T> ATTN__DEVICE void store_two(const attn__array &out, int64_t a
 }
 /* The same through shared memory, where a warp has `room` for its 16 rows, warp_room<D> bytes: lanes that have
    neighbours of a row go to memory together, and loops are short to compile. (Stage 3 has no such room, and kernels
-   that have no register to spare keep to the first way.) 32 bytes are exchanged by their row, so that lanes
-   do not meet in a bank. */
+   that have no register to spare keep to the first way.) 32 bytes are exchanged by their row, so that lanes do not meet
+   in a bank. */
 template <int D> constexpr int warp_room = 16 * ((D + 31) / 32 * 128);
 template <class T, int D, bool Gradient>
 ATTN__DEVICE void store_rows(const attn__array &out, const float (&d)[D / 2], const tile_row (&rows)[2], int64_t count,
@@ -6351,7 +6351,7 @@ ATTN__DEVICE void store_dq(const params &p, const float (&dq)[D / 2], const tile
     store_rows<T, D, true>(p.dq, dq, rows, p.queries, p.size_q / halves_each<T>, factor,
                            (p.accumulate & ATTN_GRAD_Q) != 0, room...);
 }
-/* room: a warp's (store_rows); stage 3 has none */
+/* room: the warp's place in shared memory (store_rows), or nothing */
 template <class T, int D, int DV, class... Room>
 ATTN__DEVICE void store_dk_dv(const params &p, const float (&dk)[D / 2], const float (&dv)[DV / 2],
                               const tile_row (&rows)[2], Room... room)
@@ -6485,6 +6485,7 @@ ATTN__DEVICE void mma_grad_queries_task(const grad_work &m, unsigned char *share
     }
     hw::cp_async_wait<0>();
     hw::sync();                                     /* the tiles are free */
+    static_assert(4 * warp_room<columns> <= shape::shared_queries, "store_rows has room");
     if constexpr (T::is_f32) store_dq<T, columns>(p, dq, rows);
     else store_dq<T, columns>(p, dq, rows, q + hw::warp() * warp_room<columns>);
     hw::sync();                                     /* and again */
@@ -6951,8 +6952,8 @@ ATTN__DEVICE void add_part(float *to, const float (&part)[4], bool first)
     if (first) hw::store_global(to, bits);
     else hw::add_to_global(to, part);
 }
-/* Where a thread has its numbers in a tile of sums: dq_layout counts 128 threads, of each of which two have the columns
-   where there are 256, half of them each. */
+/* Where a thread has its numbers in a tile of sums. dq_layout is of 128 threads; of 256 two have what one has there,
+   half of its columns each. */
 template <int D, class Shape> ATTN__DEVICE int place_in_sums()
 {
     if (!Shape::splits) return hw::thread();
@@ -6960,7 +6961,7 @@ template <int D, class Shape> ATTN__DEVICE int place_in_sums()
     return warp / 2 % 2 * (D / 32 * 512) + (warp / 4 * 2 + warp % 2) * 32 + thread % 32;
 }
 /* Adds the block's part of a tile of queries, the tile-th of all; the gradients are in shared memory. nonfinite: some
-   key may be so. found(): when all warps have their parts, and none reads shared memory (Shape::splits). */
+   key may be so. found() is called when all warps have their parts and (Shape::splits) none reads shared memory. */
 template <class T, int D, bool Extra, class Shape, class F>
 ATTN__DEVICE void add_to_dq(const grad_work &m, uint32_t tile, int turn, uint32_t gradients, uint32_t k, bool nonfinite,
                             F found)
@@ -7042,6 +7043,7 @@ ATTN__DEVICE void mma_grad_keys_task(const grad_work &m, unsigned char *shared, 
     tile_row keys[2];
     set_places(keys, b, head_kv, first_key + hw::warp() * 16 + hw::lane() / 4);
     if (All) own_places(p, keys, true);
+    static_assert(4 * warp_room<columns> <= shape::shared_keys - shape::gradients, "store_rows has room");
     if constexpr (shape::direct) store_dk_dv<T, columns, columns>(p, dk, dv, keys);
     else store_dk_dv<T, columns, columns>(p, dk, dv, keys, k + hw::warp() * warp_room<columns>);
     hw::sync();                                     /* the tiles are free again */
@@ -7213,6 +7215,7 @@ ATTN__DEVICE void mma_grad_halves_task(const grad_work &m, unsigned char *shared
     tile_row keys[2];
     set_places(keys, b, head_kv, first_key + hw::warp() % 4 * 16 + hw::lane() / 4);
     own_places(p, keys, true);
+    static_assert(8 * warp_room<half_columns<D>::whole> <= shape::shared_keys - shape::gradients, "there is room");
     if constexpr (shape::direct) store_halves<T, D, D>(p, dk, dv, keys, hw::warp() / 4);
     else
         store_halves<T, D, D>(p, dk, dv, keys, hw::warp() / 4,

@@ -137,9 +137,9 @@
              (of packed documents in stage 2, too), of entries that are not packed in stages 2 and 3, d_bias, d_scale,
              d_sink, d_alibi in stages 2 and 3, and the order of queries in others, as they are now; pages and masks
              that empty tiles in stage 3, its forward with a bias, a mask or dropout as it is now, dropout with starts
-             in stages 2 and 3; keys in parts; weights and scores as results of stages 2 and 3; codes in stage 2, a
-             decode whose last block merges its parts, how results of 16 bits are stored, and the kernels of a cache, as
-             they are now. Its speed: bench/README.md.
+             in stages 2 and 3; keys in parts; weights and scores as results of stages 2 and 3; codes and decodes in
+             stage 2, how results of 16 bits are stored, and the kernels of a cache, as they are now. Its speed:
+             bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync

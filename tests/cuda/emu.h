@@ -633,10 +633,10 @@ inline void wgmma_run(wgmma_op &o) {
         for (int k = 0; k < 16; k++) b[k][n] = b_rows[n][k];
     for (int row = 0; row < 64; row++) {
         wgmma_row(sum, a[row], b, o.n);
-        for (int n = 0; n < o.n; n++) {
-            const int lane = row % 8 * 4 + n % 8 / 2;
-            float *d = &o.d[row / 16 * 32 + lane][n / 8 * 4 + row % 16 / 8 * 2 + n % 2];
-            *d = (o.accumulate ? *d : 0.0f) + sum[n];
+        for (int lane = 0; lane < 4; lane++) {
+            float *d = &o.d[row / 16 * 32 + row % 8 * 4 + lane][row % 16 / 8 * 2];
+            for (int n = lane * 2; n < o.n; n += 8, d += 4)
+                for (int i = 0; i < 2; i++) d[i] = (o.accumulate ? d[i] : 0.0f) + sum[n + i];
         }
     }
     count.wgmma++;

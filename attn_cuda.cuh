@@ -5174,7 +5174,7 @@ ATTN__DEVICE void join_masses(row_pair &soft)
        WarpsKV is more, for a decode, which has at most 16 rows, with codes some tiles of 16: so many warps, or two,
    have the same rows and split their keys. Each takes every warps_kv-th tile, copies it into slots of its own and waits
    for no other; at the end merge_warps adds their sums in their order. A slot is copied into as soon as its product is
-   done, so the next two tiles are under way.
+   done, so the next two tiles are under way (task_keys::depth: but where numbers may be made of codes).
        Codes, in a decode: K and V are codes of 8 bits, and behind their slots lie the scales of a tile of each. */
 /* Keys of a tile, and blocks of rows. A multiprocessor has registers for two blocks of threads. Shared memory of one:
    48 KB with D up to 64, twice into the 100 KB of sm_86, sm_89 and sm_120; with D 128 64 KB, twice into an A100's 164
@@ -5401,8 +5401,8 @@ template <int D, bool Extra, int Keys, int WarpsKV, int Kind, int RowBlocks, boo
     static constexpr int keys = Keys, size = D;
     /* Does it make numbers of codes, tile by tile? */
     static constexpr bool makes = Extra && !Floats && (WarpsKV == 1 || mma_decode_makes<D>);
-    /* Tiles of K and V under way. With two, a warp's slot is copied into as soon as its product is done; of codes that
-       become numbers there the scales of one are kept. */
+    /* Tiles of K and V under way. With two, a warp's slot is copied into as soon as its product is done. What makes
+       numbers of codes has registers for the scales of one. */
     static constexpr int depth = WarpsKV > 1 && !makes ? 2 : 1;
     typedef typename task_scales<D, Keys, shape>::type scales;
     static constexpr bool extra = Extra, by_lane = !Extra && WarpsKV == 1;      /* of rows: rows_of_warp */

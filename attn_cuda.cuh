@@ -137,9 +137,9 @@
              (of packed documents in stage 2, too), of entries that are not packed in stages 2 and 3, d_bias, d_scale,
              d_sink, d_alibi in stages 2 and 3, and the order of queries in others, as they are now; pages and masks
              that empty tiles in stage 3, its forward with a bias, a mask or dropout as it is now, dropout with starts
-             in stages 2 and 3; keys in parts; weights and scores as results of stages 2 and 3; codes in stage 2, a
-             decode whose last block merges its parts, how results of 16 bits are stored, and the kernels of a cache, as
-             they are now. Its speed: bench/README.md.
+             in stages 2 and 3; keys in parts; weights and scores as results of stages 2 and 3; codes and decodes in
+             stage 2, how results of 16 bits are stored, and the kernels of a cache, as they are now. Its speed:
+             bench/README.md.
 
    CONTENTS  search for ">>" and a name
        >>api        what a program calls                    >>mma        stage 2: tensor cores by mma.sync
@@ -5173,9 +5173,9 @@ ATTN__DEVICE void join_masses(row_pair &soft)
    The blocks of a warp lie 64 rows apart, so that all warps have rows where only the first 64 exist.
        WarpsKV is more, for a decode, which has at most 16 rows, with codes some tiles of 16: so many warps, or two,
    have the same rows and split their keys. Each takes every warps_kv-th tile, copies it into slots of its own and waits
-   for no other; at the end merge_warps adds their sums in their order.
-       Codes, in a decode: K and V are codes of 8 bits, and behind their slots lie the scales of a tile of each. A slot
-   is copied into as soon as its product is done, so the next two tiles are under way. */
+   for no other; at the end merge_warps adds their sums in their order. A slot is copied into as soon as its product is
+   done, so the next two tiles are under way (task_keys::depth: but where numbers may be made of codes).
+       Codes, in a decode: K and V are codes of 8 bits, and behind their slots lie the scales of a tile of each. */
 /* Keys of a tile, and blocks of rows. A multiprocessor has registers for two blocks of threads. Shared memory of one:
    48 KB with D up to 64, twice into the 100 KB of sm_86, sm_89 and sm_120; with D 128 64 KB, twice into an A100's 164
    KB, or 48 KB with one block of 16 rows (mma_small_shape); with D 256 64 KB. Sums of more columns, and options, leave
@@ -5183,11 +5183,11 @@ ATTN__DEVICE void join_masses(row_pair &soft)
 template <int D, bool Extra>
 constexpr int mma_keys = D <= 64 ? 64 : Extra ? (D <= 192 ? 32 : 16) : D <= 128 ? 64 : 32;
 template <int D, bool Extra> constexpr int mma_row_blocks = !Extra && D <= 128 ? 2 : 1;
-/* Of a decode, which memory limits: two blocks per multiprocessor have some 32 KB of loads under way, for bandwidth
-   times latency is 25 KB on an H200. Numbers take 54 to 72 KB of shared memory: two blocks fit on an A100, three on an
-   H100. Where two blocks of four warps do not fit, they have two warps, and 34 or 36 KB. A lane looks up a row of a
-   tile, so tiles of codes have at most 32 keys; with many sums, or some scales for a row, there are no registers for so
-   many. */
+/* Of a decode, which memory limits: two blocks of a multiprocessor, with three tiles of each warp under way, wait for
+   some 96 KB at once; bandwidth times latency is 25 KB on an H200, and more when memory is busy. Numbers take 54 to 72
+   KB of shared memory: two blocks fit on an A100, three on an H100. Where two blocks of four warps do not fit, they
+   have two warps, and 34 or 36 KB. A lane looks up a row of a tile, so tiles of codes have at most 32 keys; with many
+   sums, or some scales for a row, there are no registers for so many. */
 template <int D, int Kind = NUMBERS> constexpr int mma_decode_keys = D <= (Kind == CODES ? 128 : 64) ? 32 : 16;
 template <int D> constexpr int mma_decode_warps = D <= 128 ? 4 : 2;
 /* Blocks of a multiprocessor that there are to be registers for. Weights in two parts (add_codes) take some. */
@@ -5214,7 +5214,6 @@ template <int D, int Keys, int WarpsKV = 1, int Kind = NUMBERS, int RowBlocks = 
     static constexpr int most = codes && copied < summed ? summed : copied;
     static constexpr int slots = codes ? (most + 255) / 256 * 256 : most;       /* of the threads that share tiles */
     static_assert(!codes || (slot % 256 == 0 && tile_bytes<rows, D> % 256 == 0), "code_at exchanges within 256 bytes");
-    static constexpr int depth = codes ? 2 : 1;                 /* tiles of K and V under way */
     static constexpr int shared_bytes = tile_bytes<rows, D> + WarpsKV * slots + threads / 32 * 16;
 };
 template <int D, int Kind = NUMBERS>
@@ -5402,6 +5401,9 @@ template <int D, bool Extra, int Keys, int WarpsKV, int Kind, int RowBlocks, boo
     static constexpr int keys = Keys, size = D;
     /* Does it make numbers of codes, tile by tile? */
     static constexpr bool makes = Extra && !Floats && (WarpsKV == 1 || mma_decode_makes<D>);
+    /* Tiles of K and V under way. With two, a warp's slot is copied into as soon as its product is done. What makes
+       numbers of codes has registers for the scales of one. */
+    static constexpr int depth = WarpsKV > 1 && !makes ? 2 : 1;
     typedef typename task_scales<D, Keys, shape>::type scales;
     static constexpr bool extra = Extra, by_lane = !Extra && WarpsKV == 1;      /* of rows: rows_of_warp */
     /* Registers do not keep what tells of rows while keys are read: it is found again. */
@@ -5503,7 +5505,7 @@ template <class T, class Task, class Scales> ATTN__DEVICE void make_keys(Task &t
 /* What is copied before the first tile's scores are found */
 template <class Task> ATTN__DEVICE void copy_first(Task &t, int first)
 {
-    ATTN__UNROLL for (int n = 0; n < Task::shape::depth; n++) {
+    ATTN__UNROLL for (int n = 0; n < Task::depth; n++) {
         copy_keys(t, t.k, first + n * t.step);
         if (Task::shape::one_slot) continue;
         copy_keys(t, t.v, first + n * t.step);
@@ -5511,15 +5513,15 @@ template <class Task> ATTN__DEVICE void copy_first(Task &t, int first)
     }
 }
 /* What is copied while the scores of tile n are found, or its values weighted: into a slot that all threads have left.
-   With codes it is the one that this thread's warp leaves, so their products come first. */
+   Where two tiles are under way it is the one that this thread's warp leaves, so products come first. */
 template <class Task> ATTN__DEVICE void copy_beside_scores(Task &t, int n)
 {
     if (Task::shape::one_slot) copy_keys(t, t.v, n), look_ahead(t, n + t.step);
-    else copy_keys(t, t.k, n + Task::shape::depth * t.step);
+    else copy_keys(t, t.k, n + Task::depth * t.step);
 }
 template <class Task> ATTN__DEVICE void copy_beside_values(Task &t, int n)
 {
-    constexpr int depth = Task::shape::depth;
+    constexpr int depth = Task::depth;
     if (Task::shape::one_slot) copy_keys(t, t.k, n + t.step);
     else copy_keys(t, t.v, n + depth * t.step), look_ahead(t, n + (depth + 1) * t.step);
 }
@@ -5531,15 +5533,13 @@ ATTN__DEVICE void scores_of_tile(Task &t, float (&s)[Blocks][N], uint32_t q, int
     typedef typename Task::shape shape;
     constexpr bool anew = Task::tight || T::is_f32;
     const uint32_t tile = slot_of(t, t.k.slots, n);
-    if constexpr (shape::codes) {
+    if (Task::depth == 1) copy_beside_scores(t, n);
+    if constexpr (shape::codes)
         product_of_codes<T, Task::size, Task::keys, shape::tile::groups>(s[0], q, tile, t.k.made);
-        hw::sync_warp();
-    }
-    copy_beside_scores(t, n);
-    if constexpr (!shape::codes)
-        if (busy) product_of_blocks<T, Task::keys, Task::size, shape::rows, anew>(s, q, row0, tile);
+    else if (busy) product_of_blocks<T, Task::keys, Task::size, shape::rows, anew>(s, q, row0, tile);
     if constexpr (T::is_f32)
         if (busy) mend_nonfinite<T, Task::keys, Task::size, shape::rows>(s[0], q, row0, tile);
+    if (Task::depth == 2) hw::sync_warp(), copy_beside_scores(t, n);
 }
 template <class T, class Task, int Blocks, int N, int M>
 ATTN__DEVICE void values_of_tile(Task &t, float (&out)[Blocks][M], const float (&s)[Blocks][N], int n, bool edge,
@@ -5548,19 +5548,16 @@ ATTN__DEVICE void values_of_tile(Task &t, float (&out)[Blocks][M], const float (
     typedef typename Task::shape shape;
     constexpr int D = Task::size, Keys = Task::keys;
     const uint32_t tile = slot_of(t, t.v.slots, n);
+    if (Task::depth == 1) copy_beside_values(t, n);
     if constexpr (shape::codes) {
         constexpr int groups = shape::tile::groups;
         constexpr bool always = !Task::ahead;               /* one copy of it, where registers are few */
         if (t.v.a.rank && (always || edge)) add_codes<T, D, Keys, groups>(out[0], s[0], tile, t.v.made, edge);
         else if (t.v.a.rank) add_codes<T, D, Keys, groups>(out[0], s[0], tile, t.v.made, false);
-        hw::sync_warp();
-    }
-    copy_beside_values(t, n);
-    if constexpr (!shape::codes)
-        if (t.v.a.rank)
-            add_values<T, D, Keys, shape::tile_threads, Task::tight>(out, s, tile, edge, busy,
-                                                                     t.reach.first - n * Keys,
-                                                                     t.reach.last - n * Keys);
+    } else if (t.v.a.rank)
+        add_values<T, D, Keys, shape::tile_threads, Task::tight>(out, s, tile, edge, busy, t.reach.first - n * Keys,
+                                                                 t.reach.last - n * Keys);
+    if (Task::depth == 2) hw::sync_warp(), copy_beside_values(t, n);
 }
 
 /* Kernels of large heads and of codes have no registers for starts. */
@@ -5628,7 +5625,7 @@ ATTN__DEVICE void go_over_keys(Task &t, float (&out)[Blocks][N], row_pair (&soft
                                int row0, int first, int busy)
 {
     typedef typename Task::shape shape;
-    constexpr int Keys = Task::keys, left = shape::one_slot ? 0 : 2 * shape::depth - 1;     /* that may be under way */
+    constexpr int Keys = Task::keys, left = shape::one_slot ? 0 : 2 * Task::depth - 1;     /* that may be under way */
     const bool always_edge = Task::extra && asks(t.p, ANY_PAIR);
     for (int n = first; n < t.tiles.end; n += t.step) {
         const bool edge = always_edge || n * Keys < t.reach.from || (n + 1) * Keys > t.reach.to;
@@ -5678,7 +5675,7 @@ ATTN__DEVICE void mma_forward_task(const mma_work &m, unsigned char *shared, int
                                                              (int)in.rows_end);
     if (WarpsKV > 1) hw::cp_async_commit();
     copy_first(t, first);
-    if (WarpsKV > 1) hw::cp_async_wait<2 * shape::depth>(), hw::sync();     /* Q, of which each warp reads all */
+    if (WarpsKV > 1) hw::cp_async_wait<2 * task::depth>(), hw::sync();     /* Q, of which each warp reads all */
     if constexpr (shape::codes) order_queries<D>(q);
     ATTN__UNROLL for (int r = 0; r < RowBlocks; r++) {
         busy += at + r * shape::apart < in.rows_end * m.pack;

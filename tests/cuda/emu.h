@@ -606,24 +606,19 @@ inline void wgmma_load(float (*to)[16], int count, uint64_t desc, bool transpose
                 for (int i = 0; i < 8; i++) to[row + i][k] = x[i];
             }
 }
-/* What takes longest in the emulator: in vectors, whatever the rest is compiled with. Lanes run along n, so that a sum
-   has its order. */
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC push_options
-#pragma GCC optimize("O3")
-#endif
+/* What takes longest in the emulator is in vectors, whatever the rest is compiled with. They run along n, so that each
+   sum has its order. */
+typedef float eight __attribute__((vector_size(32)));
 inline void wgmma_row(float *sum, const float *a, const float (*b)[256], int n) {
-    float of_eight[8];
     for (int x = 0; x < n; x += 8) { /* n is a multiple of 8 */
-        for (int i = 0; i < 8; i++) of_eight[i] = 0.0f;
-        for (int k = 0; k < 16; k++)
-            for (int i = 0; i < 8; i++) of_eight[i] += a[k] * b[k][x + i];
-        for (int i = 0; i < 8; i++) sum[x + i] = of_eight[i];
+        eight of_eight = {}, row;
+        for (int k = 0; k < 16; k++) {
+            memcpy(&row, &b[k][x], sizeof row);
+            of_eight += a[k] * row;
+        }
+        memcpy(&sum[x], &of_eight, sizeof of_eight);
     }
 }
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC pop_options
-#endif
 inline void wgmma_run(wgmma_op &o) {
     static float a[64][16], b_rows[256][16], b[16][256], sum[256];
     if (o.a_in_registers)
@@ -638,10 +633,10 @@ inline void wgmma_run(wgmma_op &o) {
         for (int k = 0; k < 16; k++) b[k][n] = b_rows[n][k];
     for (int row = 0; row < 64; row++) {
         wgmma_row(sum, a[row], b, o.n);
-        for (int n = 0; n < o.n; n++) {
-            const int lane = row % 8 * 4 + n % 8 / 2;
-            float *d = &o.d[row / 16 * 32 + lane][n / 8 * 4 + row % 16 / 8 * 2 + n % 2];
-            *d = (o.accumulate ? *d : 0.0f) + sum[n];
+        for (int lane = 0; lane < 4; lane++) {
+            float *d = &o.d[row / 16 * 32 + row % 8 * 4 + lane][row % 16 / 8 * 2];
+            for (int n = lane * 2; n < o.n; n += 8, d += 4)
+                for (int i = 0; i < 2; i++) d[i] = (o.accumulate ? d[i] : 0.0f) + sum[n + i];
         }
     }
     count.wgmma++;
@@ -1179,6 +1174,20 @@ inline void cp_async_commit() { attn_emu::self().copy_group++; }
 template <int N> inline void cp_async_wait() { attn_emu::cp_async_wait(N); }
 
 /* ---- tensor cores of a warp */
+/* d 16x8 += left . right, in vectors (see wgmma_row) */
+template <int K, class Lane>
+inline void multiply_add(Lane **lanes, const float (&left)[16][K], const float (&right)[K][8]) {
+    attn_emu::eight rows[K];
+    memcpy(rows, right, sizeof rows);
+    for (int row = 0; row < 16; row++) {
+        Lane **const four = lanes + row % 8 * 4;
+        const int part = row / 8 * 2;
+        attn_emu::eight sum;
+        for (int n = 0; n < 8; n++) sum[n] = four[n / 2]->d[part + n % 2];
+        for (int k = 0; k < K; k++) sum += left[row][k] * rows[k];
+        for (int n = 0; n < 8; n++) four[n / 2]->d[part + n % 2] = sum[n];
+    }
+}
 inline void ldmatrix_any(uint32_t (&r)[4], uint32_t address, bool transpose) {
     struct mine {
         uint32_t address, *r;
@@ -1247,13 +1256,7 @@ template <class T> inline void mma(float *d, const uint32_t (&a)[4], uint32_t b0
                     right[i % 4 * 2 + half + part * 8][i / 4] =
                         attn_emu::from_16((uint16_t)(lanes[i]->b[part] >> (half * 16)), T::is_bf16);
             }
-        for (int i = 0; i < 32; i++)
-            for (int part = 0; part < 4; part++) {
-                const int row = i / 4 + part / 2 * 8, column = i % 4 * 2 + part % 2;
-                float sum = lanes[i]->d[part];
-                for (int k = 0; k < 16; k++) sum += left[row][k] * right[k][column];
-                lanes[i]->d[part] = sum;
-            }
+        multiply_add(lanes, left, right);
     });
 }
 
@@ -1279,13 +1282,7 @@ inline void mma_tf32(float *d, const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
                 left[i / 4 + part % 2 * 8][i % 4 + part / 2 * 4] = read(lanes[i]->a[part]);
             for (int part = 0; part < 2; part++) right[i % 4 + part * 4][i / 4] = read(lanes[i]->b[part]);
         }
-        for (int i = 0; i < 32; i++)
-            for (int part = 0; part < 4; part++) {
-                const int row = i / 4 + part / 2 * 8, column = i % 4 * 2 + part % 2;
-                float sum = lanes[i]->d[part];
-                for (int k = 0; k < 8; k++) sum += left[row][k] * right[k][column];
-                lanes[i]->d[part] = sum;
-            }
+        multiply_add(lanes, left, right);
     });
 }
 

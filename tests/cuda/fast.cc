@@ -2252,6 +2252,12 @@ static const struct kind {
      80,
      99 * 1024,
      {1, 130, OF_SCORES, 0, 136, 256}},
+    {"stage 2 codes in tiles, decode",
+     1,
+     codes_in_tiles<true, decode>,
+     80,
+     163 * 1024,
+     {0, 0, 1, 2, 8, 64, 0, 80, true}},
 };
 
 static const int largest_head = std::max({ATTN_CUDA_HEAD_DIMS}); /* of stage 2 */

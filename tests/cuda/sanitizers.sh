@@ -1,7 +1,7 @@
 # sanitizers.sh - sourced after items.sh: the flags with which the emulator runs under the address sanitizer and the one
 # of undefined behaviour, for which a load that is not aligned is an error as it is on a GPU. Threads of a block are
-# fibers: their stacks are larger and not looked at. Left out is what the first one finds as well (an access
-# by a null pointer, or beyond an object) or the compiler says (no return), and what it takes to compile. POSIX sh.
+# fibers: their stacks are larger and not looked at. Left out, to compile sooner, is what the first one
+# finds as well (an access by a null pointer, or beyond an object) or the compiler says (no return). POSIX sh.
 
 : "${CXX:=c++}"
 sanitizers() { # says the flags; 1 where this compiler or system has none
